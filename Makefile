@@ -1,0 +1,54 @@
+# Everything runs in .venv, which `tools/venv` makes from whatever Python >= 3.11 is here.
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all check lint types format bench bench-cron docs clean
+
+BIN := .venv/bin
+# xdist would only add its start-up on one core
+WORKERS := $(shell nproc 2>/dev/null || echo 2)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+
+run: .venv/.run ## try Mainspring: the schedule playground
+	@$(BIN)/mainspring cron play
+
+test: lint types ## everything that guards main: lint, types, import contract, all tests in their ordinary size
+	$(BIN)/pytest -n $(WORKERS) -m "not long" --matrix
+
+check: lint types ## the quick part of `test`, for the inner loop
+	$(BIN)/pytest -q tests/unit
+
+test-all: lint types ## `test` plus the long sizes: every zone, every change of the clock (about ten minutes)
+	MAINSPRING_EXAMPLES=5000 $(BIN)/pytest -n $(WORKERS) --matrix
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.dev
+	$(BIN)/mypy
+
+format: .venv/.dev ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-cron ## every figure we publish
+
+bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler
+	$(BIN)/python bench/cron.py
+
+docs: .venv/.docs ## build the documentation site into site/
+	$(BIN)/zensical build --clean
+
+clean: ## remove what the targets made
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.venv/.run: pyproject.toml constraints.txt
+	@echo "Setting up .venv (once)"
+	@tools/venv
+	@touch $@
+
+.venv/.%: pyproject.toml constraints.txt
+	@echo "Setting up .venv for $* (once)"
+	@tools/venv $*
+	@touch $@
