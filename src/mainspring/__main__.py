@@ -1,0 +1,3 @@
+from mainspring.cli.main import main
+
+main()

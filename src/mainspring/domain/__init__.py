@@ -1,0 +1,1 @@
+"""Decisions as pure functions: stdlib only, no clock, no I/O, no logging."""

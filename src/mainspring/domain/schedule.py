@@ -1,0 +1,306 @@
+"""Schedules: which instants a job is due.
+
+A schedule is one or more specs (cron, every, at, rrule) in one time zone, less what is excluded,
+within a window. It is a value: equal schedules are equal, and all of them share one timetable, so
+that a batch of jobs with the same expression and zone costs one evaluation.
+
+Promise. ``next_after(t)`` is strictly later than ``t``, the same on every node and in every year to
+come: it depends on the schedule, its ``rules`` version and the zone data, never on the present.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, TypeAlias, assert_never
+
+from mainspring.domain import cron, rrule
+from mainspring.domain.combined import Exclusion, LocalDates, NamedInstants, Union, Without
+from mainspring.domain.durations import format_duration, parse_duration
+from mainspring.domain.errors import InvalidSchedule
+from mainspring.domain.fields import Dialect
+from mainspring.domain.timetable import DEBIAN, Dst, Single, Steady, Timetable, Walls, Zoned, chosen
+from mainspring.domain.walls import CronWalls
+from mainspring.domain.zones import Zone, zone
+
+RULES: Final = (
+    1  # raised when the same text would name other instants; old schedules keep the version they were made under
+)
+MOST_SPECS: Final = 50
+MOST_EXCLUSIONS: Final = 1000
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Wall times by a cron expression. The dialect is stated, never guessed."""
+
+    expression: str
+    dialect: Dialect = Dialect.UNIX
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dialect", chosen(Dialect, self.dialect, field="dialect"))
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """``anchor + phase``, and every whole number of intervals before and after: elapsed time, not wall time."""
+
+    interval: timedelta
+    anchor: datetime = EPOCH
+    phase: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """One instant, to the millisecond."""
+
+    instant: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RRule:
+    """Wall times by an RFC 5545 recurrence rule; ``start`` is its DTSTART."""
+
+    rule: str
+    start: datetime
+
+
+Spec: TypeAlias = Cron | Every | At | RRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a job is due.
+
+    Raises:
+        InvalidSchedule: it cannot be read, contradicts itself, or could never fire.
+    """
+
+    specs: tuple[Spec, ...]
+    timezone: str = "UTC"
+    dst: Dst = DEBIAN
+    exclude: tuple[Spec | date, ...] = ()  # a date leaves out that whole day of the wall clock
+    start: datetime | None = None  # the first instant allowed
+    end: datetime | None = None  # the first instant no longer allowed
+    max_fires: int | None = None
+    key: str | None = None  # the job's; decides what H stands for in a cron expression
+    rules: int = RULES
+    _timetable: Timetable = field(init=False, repr=False, compare=False)
+    _unbounded: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        object.__setattr__(self, "exclude", tuple(self.exclude))
+        _check(self)
+        key = (
+            self.key if any(isinstance(spec, Cron) and _hashed(spec.expression) for spec in self._all_specs()) else None
+        )
+        timetable = _timetable(self.specs, self.exclude, self.timezone, self.dst, key)
+        object.__setattr__(self, "_timetable", timetable)
+        object.__setattr__(self, "_unbounded", self.start is None and self.end is None)
+
+    def next_after(self, instant: datetime, *, fired: int = 0) -> datetime | None:
+        """Return the first slot strictly after ``instant``; ``fired`` counts against ``max_fires``."""
+        if self.max_fires is not None and fired >= self.max_fires:
+            return None
+        after = _floor(instant)
+        found = self._timetable.after(after) if self._unbounded else self._after(after)
+        return None if found is None else _instant(found)
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """Return the last slot strictly before ``instant``."""
+        before = _ceil(instant)
+        if self.end is not None:
+            before = min(before, _ceil(self.end))
+        found = self._timetable.before(before)
+        if found is None or (self.start is not None and found < _ceil(self.start)):
+            return None
+        return _instant(found)
+
+    def between(self, start: datetime, end: datetime, limit: int, *, fired: int = 0) -> list[datetime]:
+        """Return the slots in ``[start, end)``, oldest first, at most ``limit`` of them."""
+        if self.max_fires is not None:
+            limit = min(limit, self.max_fires - fired)
+        slots: list[datetime] = []
+        last, found = _ceil(end), self._after(_ceil(start) - 1)
+        while found is not None and found < last and len(slots) < limit:
+            slots.append(_instant(found))
+            found = self._after(found)
+        return slots
+
+    def count(self, start: datetime, end: datetime, *, fired: int = 0) -> int:
+        """Return how many slots ``[start, end)`` holds; by arithmetic, not by walking, wherever it can."""
+        first = _ceil(start) if self.start is None else max(_ceil(start), _ceil(self.start))
+        last = _ceil(end) if self.end is None else min(_ceil(end), _ceil(self.end))
+        total = self._timetable.count(first, last) if first < last else 0
+        return total if self.max_fires is None else max(min(total, self.max_fires - fired), 0)
+
+    @property
+    def zone(self) -> Zone:
+        return zone(self.timezone)
+
+    def _after(self, instant: int) -> int | None:
+        if self.start is not None:
+            instant = max(instant, _ceil(self.start) - 1)
+        found = self._timetable.after(instant)
+        return None if found is None or (self.end is not None and found >= _ceil(self.end)) else found
+
+    def _all_specs(self) -> tuple[Spec | date, ...]:
+        return self.specs + self.exclude
+
+
+def parse_spec(text: str, dialect: Dialect = Dialect.UNIX, *, start: datetime = EPOCH) -> Spec:
+    """Read one spec as people write it: a cron expression, ``@every 90s``, or ``RRULE:FREQ=…``.
+
+    ``start`` is the DTSTART of an RRULE, which carries none itself.
+    """
+    bare = text.strip()
+    if bare[:7].lower() == "@every ":
+        return Every(parse_duration(bare[7:], field="@every"))
+    if bare[:6].upper() == "RRULE:" or bare[:5].upper() == "FREQ=":
+        return RRule(bare, start)
+    return Cron(text, dialect)
+
+
+def jitter(key: str, slot: datetime, window: timedelta) -> timedelta:
+    """Return how long after its slot a run may start: fixed for (job, slot), in ``[0, window)``.
+
+    It delays the start and nothing else. The slot, and so the run's identity, stays as the schedule
+    names it, which is why every node and every retry arrives at the same delay.
+    """
+    span = window // _MILLISECOND
+    if span < 0:
+        raise _refuse("jitter", window, f"{window} is negative", "use a length of 0 or more")
+    if span == 0:
+        return timedelta(0)
+    digest = blake2b(f"{key}/{_ceil(slot)}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % span * _MILLISECOND
+
+
+def _floor(instant: datetime) -> int:
+    try:
+        return (instant - EPOCH) // _MILLISECOND
+    except TypeError as naive:
+        raise _without_offset("instant", instant) from naive
+
+
+def _ceil(instant: datetime) -> int:
+    below = _floor(instant)
+    return below + (instant - EPOCH > below * _MILLISECOND)
+
+
+def _instant(milliseconds: int) -> datetime:
+    return EPOCH + milliseconds * _MILLISECOND  # half the cost of fromtimestamp, and exact
+
+
+def _check(schedule: Schedule) -> None:
+    if schedule.rules != RULES:
+        raise _refuse(
+            "rules", schedule.rules, f"{schedule.rules} is not known here", f"this release has version {RULES}"
+        )
+    if schedule.max_fires is not None and schedule.max_fires < 1:
+        raise _refuse("max_fires", schedule.max_fires, f"{schedule.max_fires} is no number of fires", "use 1 or more")
+    _check_parts(schedule)
+    start, end = schedule.start, schedule.end
+    if start is not None:
+        _check_instant("start", start)
+    if end is not None:
+        _check_instant("end", end)
+    if start is not None and end is not None and end <= start:
+        raise _refuse("end", end, f"{end.isoformat()} is not after start", "put the end after the start")
+
+
+def _check_parts(schedule: Schedule) -> None:
+    specs, exclude = schedule.specs, schedule.exclude
+    if not 1 <= len(specs) <= MOST_SPECS:
+        raise _refuse("specs", len(specs), f"there are {len(specs)}", f"give 1 to {MOST_SPECS}")
+    if len(exclude) > MOST_EXCLUSIONS:
+        raise _refuse("exclude", len(exclude), f"there are {len(exclude)}", f"give at most {MOST_EXCLUSIONS}")
+    for spec in specs:
+        if not isinstance(spec, Spec):
+            raise _refuse("specs", spec, f"{spec!r} is not a spec", "use Cron, Every, At, RRule or parse_spec")
+    for left_out in exclude:
+        # A datetime is a date to isinstance, and would leave out the whole day.
+        if isinstance(left_out, datetime) or not isinstance(left_out, Spec | date):
+            wanted = "use a date, or Cron, Every, At, RRule"
+            raise _refuse("exclude", left_out, f"{left_out!r} is neither a spec nor a date", wanted)
+
+
+def _check_instant(name: str, instant: datetime) -> None:
+    if instant.tzinfo is None:
+        raise _without_offset(name, instant)
+    if instant < EPOCH:
+        raise _refuse(name, instant, f"{instant.isoformat()} is before 1970", "slots begin with 1970-01-01T00:00:00Z")
+
+
+def _without_offset(name: str, instant: datetime) -> InvalidSchedule:
+    return _refuse(name, instant, f"{instant.isoformat()} has no offset", "give it a tzinfo, such as datetime.UTC")
+
+
+def _refuse(field: str, value: object, reason: str, allowed: str) -> InvalidSchedule:
+    return InvalidSchedule(reason, field=field, value=value, allowed=allowed)
+
+
+def _hashed(expression: str) -> bool:
+    return "H" in expression.upper().replace("THU", "")
+
+
+@lru_cache(maxsize=16_384)
+def _timetable(
+    specs: tuple[Spec, ...], exclude: tuple[Spec | date, ...], timezone: str, dst: Dst, key: str | None
+) -> Timetable:
+    where = zone(timezone)
+    parts = [_spec_timetable(spec, where, dst, key) for spec in specs]
+    whole = parts[0] if len(parts) == 1 else Union(parts)
+    dates = [day for day in exclude if isinstance(day, date)]
+    exclusions: list[Exclusion] = [LocalDates(dates, where)] if dates else []
+    exclusions += [
+        NamedInstants(_spec_timetable(spec, where, dst, key)) for spec in exclude if not isinstance(spec, date)
+    ]
+    return Without(whole, exclusions) if exclusions else whole
+
+
+@lru_cache(maxsize=16_384)
+def _spec_timetable(spec: Spec, where: Zone, dst: Dst, key: str | None) -> Timetable:
+    match spec:
+        case Cron() | RRule():
+            return Zoned(walls_of(spec, where, key), where, dst)
+        case Every(interval, anchor, phase):
+            return _steady(interval, anchor, phase)
+        case At(instant):
+            _check_instant("at", instant)
+            return Single(_ceil(instant))
+        case _:
+            assert_never(spec)
+
+
+def walls_of(spec: Cron | RRule, where: Zone, key: str | None) -> Walls:
+    """Return the wall times of a spec that is written in wall time."""
+    match spec:
+        case Cron(expression, dialect):
+            return CronWalls(cron.parse(expression, dialect, key))
+        case RRule(text, start):
+            _check_instant("start", start)
+            rule = rrule.parse(text)
+            opened = _ceil(start) // 1000
+            until = rrule.until_wall(rule, lambda at: where.piece_at(at).offset)
+            return rrule.RRuleWalls(rule, opened + where.piece_at(opened).offset, until)
+        case _:
+            assert_never(spec)
+
+
+def _steady(interval: timedelta, anchor: datetime, phase: timedelta) -> Steady:
+    if interval < _SECOND or interval % _SECOND:
+        reason = f"{format_duration(interval)} is not a whole number of seconds"
+        raise _refuse("interval", interval, reason, "use 1s or more")
+    _check_instant("anchor", anchor)
+    origin = anchor + phase
+    if origin.microsecond:
+        reason = f"{origin.isoformat()} is not a whole second"
+        raise _refuse("anchor", anchor, reason, "recurring slots are whole seconds")
+    return Steady(interval // _MILLISECOND, _floor(origin))
