@@ -1,0 +1,1 @@
+"""The independent judge: says what should have run, and imports nothing from ``src/``."""
