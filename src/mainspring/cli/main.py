@@ -1,0 +1,63 @@
+"""``mainspring``: the root of the command line. Groups are imported when they are asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module, metadata
+from typing import Final
+
+import click
+
+from mainspring.domain.errors import MainspringError
+
+_GROUPS: Final = {
+    "cron": ("mainspring.cli.cron", "Read, explain and check schedules. Needs no server."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists its groups without importing them: ``--help`` and completion stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(_GROUPS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _GROUPS:
+            return None
+        command = getattr(import_module(_GROUPS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in sorted(_GROUPS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(metadata.version("mainspring"), prog_name="mainspring")
+def cli() -> None:
+    """Mainspring, a job scheduler: every instant decided once, and open to audit."""
+
+
+def main() -> None:
+    """Run the command line; what is wrong becomes one line on stderr and an exit status."""
+    try:
+        cli(prog_name="mainspring", standalone_mode=False)
+    except MainspringError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        asked.show()
+        sys.exit(asked.exit_code)
+    except click.UsageError as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        if error.ctx is not None:
+            click.echo(f"see {error.ctx.command_path} --help", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)

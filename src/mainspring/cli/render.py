@@ -1,0 +1,58 @@
+"""How answers look: tables for people, JSON for machines. Rich is imported only to draw."""
+
+from __future__ import annotations
+
+import json as stdlib_json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from mainspring.domain.schedule import Schedule
+from mainspring.insight.dst import note
+from mainspring.insight.lint import Finding
+
+
+def json(value: object) -> None:
+    click.echo(stdlib_json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def rfc3339(instant: datetime) -> str:
+    """Write an instant as UTC with a Z, with milliseconds only where it has some."""
+    precision = "milliseconds" if instant.microsecond else "seconds"
+    return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def heading(text: str) -> None:
+    click.secho(text, bold=True)
+
+
+def slots(schedule: Schedule, instants: Sequence[datetime]) -> None:
+    from rich import box  # noqa: PLC0415  # drawing is the only use of rich, and it is slow to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    if not instants:
+        click.echo("no slot from there on")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    notes = [note(schedule, instant) or "" for instant in instants]
+    for column in (f"local time ({schedule.timezone})", "UTC", "offset", *(["note"] if any(notes) else [])):
+        table.add_column(column, no_wrap=column != "note")
+    for instant, remark in zip(instants, notes, strict=True):
+        local = instant.astimezone(schedule.zone.info)
+        cells = (f"{local:%a %Y-%m-%d %H:%M:%S}", f"{instant:%Y-%m-%d %H:%M:%S}", f"{local:%z}")
+        table.add_row(*cells, *([remark] if any(notes) else []))
+    # Piped into a file there is no width to keep to, and no reason to cut anything.
+    console = Console()
+    Console(width=None if console.is_terminal else 160, soft_wrap=not console.is_terminal).print(table)
+
+
+def findings(found: Sequence[Finding]) -> None:
+    if not found:
+        click.echo("nothing to report")
+    for finding in found:
+        click.echo(f"{click.style(finding.name, fg='yellow', bold=True)}: {finding.reason}")
+        if finding.dates:
+            dates = ", ".join(rfc3339(at) for at in finding.dates)
+            click.echo(f"    next: {dates}")

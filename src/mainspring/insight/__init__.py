@@ -1,0 +1,1 @@
+"""Questions to schedule and ledger, read-only."""
