@@ -1,0 +1,66 @@
+"""Who may import whom. The table is the architecture; a new edge in it is a decision."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+# package: (packages of ours it may import, foreign packages it may import)
+ALLOWED: dict[str, tuple[set[str], set[str]]] = {
+    "domain": (set(), {"tzdata"}),
+    "insight": ({"domain"}, set()),
+    "cli": ({"domain", "insight"}, {"click", "rich"}),
+}
+
+
+def modules() -> list[Path]:
+    return sorted((SRC / "mainspring").rglob("*.py"))
+
+
+def imported(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are absolute"
+            assert node.module is not None
+            yield node.module
+            if node.module == "mainspring":
+                yield from (f"mainspring.{alias.name}" for alias in node.names)
+
+
+def package_of(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda path: str(path.relative_to(SRC)))
+def test_a_module_imports_only_what_its_package_may(module: Path) -> None:
+    package = module.relative_to(SRC / "mainspring").parts[0].removesuffix(".py")
+    if package in ("__init__", "__main__"):
+        return
+    ours, foreign = ALLOWED[package]
+
+    for name in imported(module):
+        root = name.split(".", maxsplit=1)[0]
+        if root == "mainspring":
+            assert package_of(name) in {package, *ours}, f"{package} may not import {name}"
+        elif root not in sys.stdlib_module_names:
+            assert root in foreign, f"{package} may not import {name}"
+
+
+def test_the_table_knows_every_package() -> None:
+    found = {path.name for path in (SRC / "mainspring").iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+    assert found == set(ALLOWED)
+
+
+@pytest.mark.parametrize("forbidden", ["time", "random", "uuid", "socket", "threading", "asyncio", "os", "logging"])
+def test_the_domain_is_pure(forbidden: str) -> None:
+    for module in modules():
+        if module.parent.name == "domain":
+            assert forbidden not in {name.split(".")[0] for name in imported(module)}, module
