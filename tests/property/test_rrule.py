@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mainspring.domain.errors import InvalidSchedule
-from mainspring.domain.rrule import RRuleWalls, parse
+from mainspring.domain.recurrence import RRuleWalls
+from mainspring.domain.rrule import parse
 
 EPOCH = datetime(1970, 1, 1)
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -60,17 +61,7 @@ def moment(wall: int) -> datetime:
 
 
 @st.composite
-def common_rules(draw: st.DrawFn) -> tuple[str, int]:
-    """Draw a rule and a DTSTART on which python-dateutil can be believed.
-
-    Left to the other oracle: weekdays with and without ordinals in one list, of which it takes the
-    intersection; BYWEEKNO at the ends of the year, and without BYDAY. And it cuts BYSETPOS's first
-    week off at DTSTART, so such a week begins on DTSTART here. Lists hold DTSTART's own weekday and
-    time, so that INTERVAL reaches one of their values.
-    """
-    freq = draw(st.sampled_from(["SECONDLY", "MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]))
-    start = draw(starts)
-    at = moment(start)
+def day_parts(draw: st.DrawFn, freq: str, weekday: str) -> Parts:
     parts: Parts = {}
     days = {
         "SECONDLY": ["BYDAY", "BYMONTHDAY"],
@@ -83,7 +74,7 @@ def common_rules(draw: st.DrawFn) -> tuple[str, int]:
     }[freq]
     match draw(st.sampled_from(["", *days])):
         case "BYDAY":
-            parts["BYDAY"] = sorted({*draw(weekdays), WEEKDAYS[at.weekday()]})
+            parts["BYDAY"] = sorted({*draw(weekdays), weekday})
         case "BYMONTHDAY":
             parts["BYMONTHDAY"] = draw(signed(1, 28))
         case "BYYEARDAY":
@@ -98,9 +89,25 @@ def common_rules(draw: st.DrawFn) -> tuple[str, int]:
                 parts["BYMONTH"] = draw(some(1, 12))
         case "BYMONTH":
             parts["BYMONTH"] = draw(some(1, 12))
-            parts["BYDAY"] = sorted({*draw(weekdays), WEEKDAYS[at.weekday()]})
+            parts["BYDAY"] = sorted({*draw(weekdays), weekday})
         case _:
             pass
+    return parts
+
+
+@st.composite
+def common_rules(draw: st.DrawFn) -> tuple[str, int]:
+    """Draw a rule and a DTSTART on which python-dateutil can be believed.
+
+    Left to the other oracle: weekdays with and without ordinals in one list, of which it takes the
+    intersection; BYWEEKNO at the ends of the year, and without BYDAY. And it cuts BYSETPOS's first
+    week off at DTSTART, so such a week begins on DTSTART here. Lists hold DTSTART's own weekday and
+    time, so that INTERVAL reaches one of their values.
+    """
+    freq = draw(st.sampled_from(["SECONDLY", "MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]))
+    start = draw(starts)
+    at = moment(start)
+    parts = draw(day_parts(freq, WEEKDAYS[at.weekday()]))
     for name, high, here in (("BYHOUR", 23, at.hour), ("BYMINUTE", 59, at.minute), ("BYSECOND", 59, at.second)):
         if draw(st.booleans()):
             parts[name] = sorted({*draw(some(0, high, 3)), here})

@@ -9,7 +9,8 @@ from itertools import islice
 import pytest
 
 from mainspring.domain.errors import InvalidSchedule
-from mainspring.domain.rrule import Frequency, RRuleWalls, Weekday, parse, until_wall
+from mainspring.domain.recurrence import RRuleWalls
+from mainspring.domain.rrule import Frequency, Weekday, parse, until_wall
 from mainspring.domain.timetable import Walls
 from mainspring.domain.zones import zone
 

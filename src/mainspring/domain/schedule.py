@@ -21,6 +21,7 @@ from mainspring.domain.combined import Exclusion, LocalDates, NamedInstants, Uni
 from mainspring.domain.durations import format_duration, parse_duration
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.fields import Dialect
+from mainspring.domain.recurrence import RRuleWalls
 from mainspring.domain.timetable import DEBIAN, Dst, Single, Steady, Timetable, Walls, Zoned, chosen
 from mainspring.domain.walls import CronWalls
 from mainspring.domain.zones import Zone, zone
@@ -289,7 +290,7 @@ def walls_of(spec: Cron | RRule, where: Zone, key: str | None) -> Walls:
             rule = rrule.parse(text)
             opened = _ceil(start) // 1000
             until = rrule.until_wall(rule, lambda at: where.piece_at(at).offset)
-            return rrule.RRuleWalls(rule, opened + where.piece_at(opened).offset, until)
+            return RRuleWalls(rule, opened + where.piece_at(opened).offset, until)
         case _:
             assert_never(spec)
 
