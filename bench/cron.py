@@ -41,6 +41,11 @@ ZONES = ("UTC", "America/New_York")
 Engine = Callable[[str, str, datetime], Iterator[datetime]]
 
 
+def local(instant: datetime, tz: str) -> datetime:
+    """Give each library its quickest tzinfo: the stdlib's own UTC is twice as fast as a ZoneInfo of that name."""
+    return instant if tz == "UTC" else instant.astimezone(ZoneInfo(tz))
+
+
 def mainspring(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
     schedule = Schedule(specs=(Cron(expression),), timezone=tz)
     slot = schedule.next_after(start)
@@ -50,18 +55,18 @@ def mainspring(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
 
 
 def with_croniter(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
-    slots = croniter(expression, start.astimezone(ZoneInfo(tz)))
+    slots = croniter(expression, local(start, tz))
     while True:
         yield slots.get_next(datetime)
 
 
 def with_cronsim(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
-    yield from CronSim(expression, start.astimezone(ZoneInfo(tz)))
+    yield from CronSim(expression, local(start, tz))
 
 
 def with_apscheduler(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
     trigger = CronTrigger.from_crontab(expression, timezone=tz)
-    now = start.astimezone(ZoneInfo(tz)) + timedelta(microseconds=1)
+    now = local(start, tz) + timedelta(microseconds=1)
     slot = trigger.get_next_fire_time(None, now)
     while slot is not None:
         yield slot
@@ -170,7 +175,7 @@ def main() -> None:
 
 
 def show(measured: dict[tuple[str, str], dict[str, float]], wrong: dict[str, list[Wrong]]) -> None:
-    console = Console()
+    console = Console(width=max(Console().width, 110))
     table = Table(title=f"next() per second, Python {platform.python_version()}, best of the rounds")
     for column in ("expression", "zone", *ENGINES, "ours / cronsim"):
         table.add_column(column, justify="left" if column in ("expression", "zone") else "right")

@@ -1,7 +1,7 @@
 """Timetables: the instants a spec names, found forwards, backwards, and counted.
 
 Instants are integer milliseconds since the epoch, so that a slot is the same number everywhere.
-A timetable is immutable but for what it remembers of its last answers; equal specs share one.
+A timetable is immutable but for the piece it remembers; equal specs share one.
 
 What is said in wall time (cron, RRULE) is searched in *wall seconds*, the wall clock read as if it
 were UTC, and carried to the UTC line by the zone's pieces (``zones.py``). DST is decided in one
@@ -170,24 +170,17 @@ class Zoned:
         self._walls = walls
         self._zone = zone
         self._rules = _Rules(dst, follows_real_time=walls.follows_real_time)
-        self._piece = Piece(0, 0, 0)
-        self._memo: tuple[int | None, int | None] = (None, None)
+        self._plain = 0, 0, 0  # start, end and offset of the plain piece last searched; one read, so threads may share
         self.whole_minutes = walls.whole_minutes
 
     def after(self, instant: int) -> int | None:
-        asked, answer = self._memo  # a batch of jobs asks the same question: one evaluation serves them all
-        if asked == instant:
-            return answer
-        position, piece = instant // 1000 + 1, self._piece
-        wall = None
-        if piece.plain and piece.start <= position < piece.end:  # nearly always: spares the loop of _search
-            wall = self._walls.at_or_after(position + piece.offset)
-        if wall is None or wall - piece.offset >= piece.end:
-            answer = self._search(position)
-        else:
-            answer = (wall - piece.offset) * 1000
-        self._memo = (instant, answer)
-        return answer
+        position = instant // 1000 + 1
+        start, end, offset = self._plain
+        if start <= position < end:  # nearly always: spares the loop of _search
+            wall = self._walls.at_or_after(position + offset)
+            if wall is not None and wall - offset < end:
+                return (wall - offset) * 1000
+        return self._search(max(position, 0))
 
     def before(self, instant: int) -> int | None:
         position = min(-(-instant // 1000), LATEST) - 1
@@ -231,15 +224,14 @@ class Zoned:
 
     def _search(self, position: int) -> int | None:
         """Return the first instant not before ``position`` (in seconds), piece by piece."""
-        position, piece = max(position, 0), self._piece
         while position < LATEST:
-            if not piece.start <= position < piece.end:
-                piece = self._piece = self._zone.piece_at(position)
+            piece = self._zone.piece_at(position)
             if not piece.plain:
                 if candidates := self._unplain_from(piece, position):
                     return min(candidates) * 1000
                 position = piece.end
                 continue
+            self._plain = piece.start, min(piece.end, LATEST), piece.offset
             wall = self._walls.at_or_after(position + piece.offset)
             if wall is None:
                 return None

@@ -7,6 +7,7 @@ one mask, worked out once for each of the 28 shapes a month can have.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import date
 from functools import lru_cache
 from typing import Final
@@ -17,6 +18,7 @@ from mainspring.domain.zones import DAY
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _CYCLE_MONTHS: Final = 4800  # the calendar repeats after 400 years: what is not found by then never comes
 _SIXTY: Final = (1 << 60) - 1
+_NEVER: Final = 1440  # a minute past the end of the day
 
 
 class CronWalls:
@@ -28,33 +30,36 @@ class CronWalls:
         self._expression = expression
         self._masks = (expression.second.mask, expression.minute.mask, expression.hour.mask)
         self._seconds = _table(expression.second.mask, 60)
-        self._minutes = _table(expression.minute.mask, 60)
-        self._hours = _table(expression.hour.mask, 24)
+        self._minutes = _minutes(expression.hour.mask, expression.minute.mask)
         self._months = _table(expression.month.mask, 13)
         self._years = expression.year.mask if expression.year else None
         self._shapes: dict[tuple[int, int], int] = {}
         self._first_second = self._seconds[0]
-        self._first_in_hour = self._minutes[0] * 60 + self._first_second
-        self._first_in_day = self._hours[0] * 3600 + self._first_in_hour
+        self._first_in_day = self._minutes[0] * 60 + self._first_second
         self._month = (0, 0, 0)  # first day, day after the last, mask with bit 0 for the 1st
+        self._today = -DAY  # midnight of a day known to match: most questions are about the day of the last answer
 
     def at_or_after(self, wall: int) -> int | None:
         """Return the first match not before ``wall``."""
-        day, second = divmod(wall, DAY)
-        first, end, mask = self._month  # one read: another thread may replace it
-        if not first <= day < end:
-            first, end, mask = self._month = self._month_of(day)
-        mask >>= day - first
-        if mask & 1 and (time := self._time_from(second)) >= 0:
-            return day * DAY + time
-        mask &= -2
-        if mask:
-            return (day + (mask & -mask).bit_length() - 1) * DAY + self._first_in_day
-        found = self._month_after(end)
-        if found is None:
-            return None
-        first, end, mask = self._month = found
-        return (first + (mask & -mask).bit_length() - 1) * DAY + self._first_in_day
+        today = self._today
+        second = wall - today
+        if not 0 <= second < DAY:
+            day = self._day_from(wall // DAY)
+            if day is None:
+                return None
+            self._today = today = day * DAY
+            second = max(wall - today, 0)
+        minute, rest = divmod(second, 60)
+        at = bisect_left(self._minutes, minute)
+        found = self._minutes[at]
+        if found == minute:
+            if (exact := self._seconds[rest]) >= 0:
+                return today + minute * 60 + exact
+            found = self._minutes[at + 1]
+        if found < _NEVER:
+            return today + found * 60 + self._first_second
+        day = self._day_from(today // DAY + 1)
+        return None if day is None else day * DAY + self._first_in_day
 
     def upto(self, wall: int) -> int | None:
         """Return the last match not after ``wall``."""
@@ -90,21 +95,19 @@ class CronWalls:
             return 60
         return DAY if hour == (1 << 24) - 1 else 3600
 
-    def _time_from(self, second: int) -> int:
-        """Return the first matching second of a day not before this one, or -1."""
-        hour, rest = divmod(second, 3600)
-        found = self._hours[hour]
-        if found == hour:
-            minute, second = divmod(rest, 60)
-            at = self._minutes[minute]
-            if at == minute:
-                if (exact := self._seconds[second]) >= 0:
-                    return hour * 3600 + minute * 60 + exact
-                at = self._minutes[minute + 1]
-            if at >= 0:
-                return hour * 3600 + at * 60 + self._first_second
-            found = self._hours[hour + 1]
-        return found * 3600 + self._first_in_hour if found >= 0 else -1
+    def _day_from(self, day: int) -> int | None:
+        """Return the first matching day not before ``day``."""
+        first, end, mask = self._month  # one read: another thread may replace it
+        if not first <= day < end:
+            first, end, mask = self._month = self._month_of(day)
+        mask >>= day - first
+        if mask:
+            return day + (mask & -mask).bit_length() - 1
+        following = self._month_after(end)
+        if following is None:
+            return None
+        first, end, mask = self._month = following
+        return first + (mask & -mask).bit_length() - 1
 
     def _time_upto(self, second: int) -> int:
         """Return the last matching second of a day not after this one, or -1."""
@@ -179,6 +182,21 @@ class CronWalls:
 def _month(year: int, month: int) -> tuple[int, int, tuple[int, int]]:
     shape = month_shape(year, month)
     return date(year, month, 1).toordinal() - _EPOCH_ORDINAL, shape[0], shape
+
+
+@lru_cache(maxsize=1024)
+def _minutes(hours: int, minutes: int) -> tuple[int, ...]:
+    """Return the matching minutes of a day, and one that never comes. Shared by all that have the same times."""
+    return (
+        *(
+            hour * 60 + minute
+            for hour in range(24)
+            if hours >> hour & 1
+            for minute in range(60)
+            if minutes >> minute & 1
+        ),
+        _NEVER,
+    )
 
 
 @lru_cache(maxsize=4096)
