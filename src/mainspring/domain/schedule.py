@@ -103,14 +103,14 @@ class Schedule:
         )
         walk = _shared(self.specs, self.exclude, self.timezone, self.dst, key)
         object.__setattr__(self, "_walk", walk)
-        object.__setattr__(self, "_unbounded", self.start is None and self.end is None)
+        object.__setattr__(self, "_unbounded", (self.start, self.end, self.max_fires) == (None, None, None))
 
     def next_after(self, instant: datetime, *, fired: int = 0) -> datetime | None:
         """Return the first slot strictly after ``instant``; ``fired`` counts against ``max_fires``."""
-        if self.max_fires is not None and fired >= self.max_fires:
-            return None
         if self._unbounded:
             return self._walk.after(instant)
+        if self.max_fires is not None and fired >= self.max_fires:
+            return None
         found = self._after(_floor(instant))
         return None if found is None else _instant(found)
 
@@ -268,11 +268,11 @@ class _Walk:
 
     def after(self, instant: datetime) -> datetime | None:
         asked, answer, milliseconds = self._memo  # one read: threads may share it
-        if instant == asked:
-            return answer
-        if answer is not None and instant == answer:
+        if instant is answer and answer is not None:
             found = self.timetable.after(milliseconds)
             slot = None if found is None else answer + _length(found - milliseconds)
+        elif instant == asked:
+            return answer
         else:
             found = self.timetable.after(_floor(instant))
             slot = None if found is None else _instant(found)

@@ -34,7 +34,7 @@ class CronWalls:
         self._months = _table(expression.month.mask, 13)
         self._years = expression.year.mask if expression.year else None
         self._shapes: dict[tuple[int, int], int] = {}
-        self._first_second = self._seconds[0]
+        self._first_second, self._last_second = self._seconds[0], expression.second.mask.bit_length() - 1
         self._first_in_day = self._minutes[0] * 60 + self._first_second
         self._month = (0, 0, 0)  # first day, day after the last, mask with bit 0 for the 1st
         self._today = -DAY  # midnight of a day known to match: most questions are about the day of the last answer
@@ -49,15 +49,11 @@ class CronWalls:
                 return None
             self._today = today = day * DAY
             second = max(wall - today, 0)
-        minute, rest = divmod(second, 60)
-        at = bisect_left(self._minutes, minute)
-        found = self._minutes[at]
-        if found == minute:
-            if (exact := self._seconds[rest]) >= 0:
-                return today + minute * 60 + exact
-            found = self._minutes[at + 1]
+        # The first matching minute that ends with its last matching second at or after this one.
+        found = self._minutes[bisect_left(self._minutes, (second - self._last_second + 59) // 60)]
         if found < _NEVER:
-            return today + found * 60 + self._first_second
+            start = today + found * 60
+            return start + (self._seconds[wall - start] if wall > start else self._first_second)
         day = self._day_from(today // DAY + 1)
         return None if day is None else day * DAY + self._first_in_day
 
