@@ -16,6 +16,8 @@ WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 class Dialect(StrEnum):
+    """How a cron expression is read: which fields it has and how weekdays are counted."""
+
     UNIX = "unix"
     QUARTZ = "quartz"
 

@@ -53,6 +53,8 @@ def chosen(choices: type[_Choice], value: str, *, field: str) -> _Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dst:
+    """What becomes of wall times at changes of the clock. The default is Debian's rule."""
+
     gap: Gap = Gap.DEBIAN
     overlap: Overlap = Overlap.DEBIAN
 

@@ -34,6 +34,8 @@ Named: TypeAlias = tuple[str, str]  # a finding without its dates
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """Something that deserves a second look: its name, the reason in words, and the dates it is about."""
+
     name: str
     reason: str
     dates: tuple[datetime, ...] = ()  # UTC, the next ones concerned
