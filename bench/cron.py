@@ -63,7 +63,8 @@ def with_croniter(expression: str, tz: str, start: datetime) -> Iterator[datetim
 
 
 def with_cronsim(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
-    return CronSim(expression, local(start, tz))
+    slots: Iterator[datetime] = CronSim(expression, local(start, tz))
+    return slots
 
 
 def with_apscheduler(expression: str, tz: str, start: datetime) -> Iterator[datetime]:
