@@ -10,7 +10,7 @@
 from mainspring.domain.errors import InvalidRequest, InvalidSchedule, MainspringError, UnknownZone
 from mainspring.domain.fields import Dialect
 from mainspring.domain.schedule import At, Cron, Every, RRule, Schedule, jitter, parse_spec
-from mainspring.domain.timetable import Dst, Gap, Overlap
+from mainspring.domain.timetable import Dst, DstGap, DstOverlap
 from mainspring.insight.lint import Finding, lint
 from mainspring.insight.wording import explain
 
@@ -19,13 +19,13 @@ __all__ = [
     "Cron",
     "Dialect",
     "Dst",
+    "DstGap",
+    "DstOverlap",
     "Every",
     "Finding",
-    "Gap",
     "InvalidRequest",
     "InvalidSchedule",
     "MainspringError",
-    "Overlap",
     "RRule",
     "Schedule",
     "UnknownZone",

@@ -8,12 +8,12 @@ import pytest
 
 from checker import cron as checker
 from checker.cron import Transition, Window
-from mainspring import Cron, Dst, Gap, Overlap, Schedule
+from mainspring import Cron, Dst, DstGap, DstOverlap, Schedule
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIXED = ("30 2 * * *", "0 0 * * *", "15,45 0-3 * * *", "0-59/15 0-23 * * *", "59 23 * * *", "5/20 1,2 * * *")
 WILDCARD = ("*/15 * * * *", "0 * * * *", "*/20 0-3 * * *", "0 */2 * * *", "10 */3 * * 0")
-POLICIES = [(gap, overlap) for gap in Gap for overlap in Overlap]
+POLICIES = [(gap, overlap) for gap in DstGap for overlap in DstOverlap]
 
 
 @cache
@@ -29,7 +29,7 @@ def shapes_at(change: Transition) -> list[str]:
     return [*fixed, f"{low.minute},{high.minute} {low.hour},{high.hour} * * *", f"*/10 {low.hour} * * *"]
 
 
-def judge(tz: str, change: Transition, shapes: list[str], policies: list[tuple[Gap, Overlap]]) -> None:
+def judge(tz: str, change: Transition, shapes: list[str], policies: list[tuple[DstGap, DstOverlap]]) -> None:
     reach = abs(change.change) + timedelta(hours=3)
     start, end = change.at - reach, change.at + reach
     window = Window(tz, start, end, 60)
@@ -59,7 +59,7 @@ def judge_some(seed: int, size: int) -> None:
     for _ in range(size):
         tz = draw.choice(changing_zones())
         change = draw.choice(checker.transitions(tz, 2000, 2037))
-        policies = [(Gap.DEBIAN, Overlap.DEBIAN), *draw.sample(POLICIES, 2)]
+        policies = [(DstGap.DEBIAN, DstOverlap.DEBIAN), *draw.sample(POLICIES, 2)]
         judge(tz, change, [*shapes_at(change), *draw.sample(FIXED, 2), *draw.sample(WILDCARD, 2)], policies)
 
 
@@ -106,7 +106,7 @@ def test_the_odd_zones_equal_the_scan(tz: str) -> None:
 @pytest.mark.parametrize("tz", changing_zones())
 def test_every_change_of_a_zone_equals_the_scan(tz: str) -> None:
     for change in checker.transitions(tz, 2000, 2037):
-        judge(tz, change, [*shapes_at(change), *FIXED, *WILDCARD], [(Gap.DEBIAN, Overlap.DEBIAN)])
+        judge(tz, change, [*shapes_at(change), *FIXED, *WILDCARD], [(DstGap.DEBIAN, DstOverlap.DEBIAN)])
 
 
 @pytest.mark.long

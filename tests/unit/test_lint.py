@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mainspring import Cron, Dialect, Dst, Every, Gap, Overlap, RRule, Schedule, lint
+from mainspring import Cron, Dialect, Dst, DstGap, DstOverlap, Every, RRule, Schedule, lint
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -62,15 +62,15 @@ def test_a_gap_is_dated_and_says_what_will_happen() -> None:
 @pytest.mark.parametrize(
     ("dst", "word"),
     [
-        (Dst(gap=Gap.SKIP), "does not run"),
-        (Dst(gap=Gap.SHIFT), "later"),
-        (Dst(overlap=Overlap.BOTH), "both times"),
-        (Dst(overlap=Overlap.SECOND), "second time"),
-        (Dst(overlap=Overlap.FIRST), "first time"),
+        (Dst(gap=DstGap.SKIP), "does not run"),
+        (Dst(gap=DstGap.SHIFT), "later"),
+        (Dst(overlap=DstOverlap.BOTH), "both times"),
+        (Dst(overlap=DstOverlap.SECOND), "second time"),
+        (Dst(overlap=DstOverlap.FIRST), "first time"),
     ],
 )
 def test_the_chosen_rule_is_what_the_warning_announces(dst: Dst, word: str) -> None:
-    gap = dst.gap is not Gap.DEBIAN
+    gap = dst.gap is not DstGap.DEBIAN
     schedule = Schedule(specs=(Cron("30 2 * * *" if gap else "30 1 * * *"),), timezone="America/New_York", dst=dst)
 
     (finding,) = lint(schedule, now=NOW)

@@ -11,11 +11,11 @@ from mainspring import (
     Cron,
     Dialect,
     Dst,
+    DstGap,
+    DstOverlap,
     Every,
-    Gap,
     InvalidRequest,
     InvalidSchedule,
-    Overlap,
     RRule,
     Schedule,
     jitter,
@@ -29,7 +29,9 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def cron(text: str, tz: str = "UTC", *, gap: Gap = Gap.DEBIAN, overlap: Overlap = Overlap.DEBIAN) -> Schedule:
+def cron(
+    text: str, tz: str = "UTC", *, gap: DstGap = DstGap.DEBIAN, overlap: DstOverlap = DstOverlap.DEBIAN
+) -> Schedule:
     return Schedule(specs=(Cron(text),), timezone=tz, dst=Dst(gap=gap, overlap=overlap))
 
 
@@ -87,11 +89,13 @@ def test_a_day_that_was_left_out_has_no_slots() -> None:
 
 @pytest.mark.parametrize(
     ("gap", "expected"),
-    [(Gap.FIRST_AFTER, ["03:00-0400"]), (Gap.SHIFT, ["03:30-0400"]), (Gap.SKIP, [])],
+    [(DstGap.FIRST_AFTER, ["03:00-0400"]), (DstGap.SHIFT, ["03:30-0400"]), (DstGap.SKIP, [])],
 )
 @pytest.mark.parametrize("expression", ["30 2 * * *", "*/60,30 2 * * *"])
-def test_a_chosen_gap_rule_applies_to_fixed_and_wildcard_alike(expression: str, gap: Gap, expected: list[str]) -> None:
-    if "*/60" in expression and gap is Gap.SHIFT:
+def test_a_chosen_gap_rule_applies_to_fixed_and_wildcard_alike(
+    expression: str, gap: DstGap, expected: list[str]
+) -> None:
+    if "*/60" in expression and gap is DstGap.SHIFT:
         expected = ["03:00-0400", *expected]  # 02:00 as well
 
     assert local(cron(expression, "America/New_York", gap=gap), "2027-03-14") == expected
@@ -100,13 +104,13 @@ def test_a_chosen_gap_rule_applies_to_fixed_and_wildcard_alike(expression: str, 
 @pytest.mark.parametrize(
     ("overlap", "expected"),
     [
-        (Overlap.FIRST, ["01:30-0400"]),
-        (Overlap.SECOND, ["01:30-0500"]),
-        (Overlap.BOTH, ["01:30-0400", "01:30-0500"]),
+        (DstOverlap.FIRST, ["01:30-0400"]),
+        (DstOverlap.SECOND, ["01:30-0500"]),
+        (DstOverlap.BOTH, ["01:30-0400", "01:30-0500"]),
     ],
 )
 @pytest.mark.parametrize("expression", ["30 1 * * *", "30 1-1,*/23 * * *"])
-def test_a_chosen_overlap_rule_picks_the_pass(expression: str, overlap: Overlap, expected: list[str]) -> None:
+def test_a_chosen_overlap_rule_picks_the_pass(expression: str, overlap: DstOverlap, expected: list[str]) -> None:
     found = local(cron(expression, "America/New_York", overlap=overlap), "2027-11-07")
 
     assert [slot for slot in found if slot.startswith("01:30")] == expected
@@ -276,8 +280,8 @@ def test_a_dialect_given_as_text_is_the_dialect() -> None:
     as_member = Schedule(specs=(Cron("0 0 12 ? * 6", Dialect.QUARTZ),))
 
     assert as_text.next_after(utc("2026-11-15")) == as_member.next_after(utc("2026-11-15")) == utc("2026-11-20T12:00")
-    assert Dst(gap="skip") == Dst(gap=Gap.SKIP)  # type: ignore[arg-type]
-    assert isinstance(Dst(gap="skip").gap, Gap)  # type: ignore[arg-type]
+    assert Dst(gap="skip") == Dst(gap=DstGap.SKIP)  # type: ignore[arg-type]
+    assert isinstance(Dst(gap="skip").gap, DstGap)  # type: ignore[arg-type]
 
 
 def test_lists_of_specs_are_taken_as_they_are_meant() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Dialect, Dst, Gap, InvalidRequest, Overlap, Schedule, parse_spec
+from mainspring import Dialect, Dst, DstGap, DstOverlap, InvalidRequest, Schedule, parse_spec
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 DIFFERS = ("theirs", "theirs_previous", "theirs_refused", "theirs_accepted")
@@ -27,7 +27,7 @@ def cases(*, refused: bool) -> list[Any]:
 
 
 def schedule_of(case: Case) -> Schedule:
-    dst = Dst(gap=Gap(case.get("gap", "debian")), overlap=Overlap(case.get("overlap", "debian")))
+    dst = Dst(gap=DstGap(case.get("gap", "debian")), overlap=DstOverlap(case.get("overlap", "debian")))
     spec = parse_spec(case["expression"], Dialect(case["dialect"]))
     return Schedule(specs=(spec,), timezone=case.get("tz", "UTC"), dst=dst, key=case.get("key"))
 

@@ -16,7 +16,7 @@ from mainspring.domain import cron
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.fields import Dialect, Expression
 from mainspring.domain.schedule import EPOCH, At, Cron, Every, RRule, Schedule, Spec
-from mainspring.domain.timetable import Dst, Gap, Overlap
+from mainspring.domain.timetable import Dst, DstGap, DstOverlap
 from mainspring.insight.wording import MONTHS, WEEKDAYS, explain, listed, ordinal
 
 LONDON = "Europe/London"
@@ -302,12 +302,12 @@ def test_limits_of_a_mixture_are_said_of_all_its_parts() -> None:
     ("dst", "said"),
     [
         (Dst(), ""),
-        (Dst(gap=Gap.SKIP), "; a time skipped by the clock is not run"),
-        (Dst(gap=Gap.SHIFT), "; a time skipped by the clock is run later, by as much as the clock was moved"),
-        (Dst(overlap=Overlap.SECOND), "; a time shown twice by the clock is run the second time only"),
-        (Dst(gap=Gap.FIRST_AFTER), "; a time skipped by the clock is run at the first moment after the gap"),
+        (Dst(gap=DstGap.SKIP), "; a time skipped by the clock is not run"),
+        (Dst(gap=DstGap.SHIFT), "; a time skipped by the clock is run later, by as much as the clock was moved"),
+        (Dst(overlap=DstOverlap.SECOND), "; a time shown twice by the clock is run the second time only"),
+        (Dst(gap=DstGap.FIRST_AFTER), "; a time skipped by the clock is run at the first moment after the gap"),
         (
-            Dst(gap=Gap.SKIP, overlap=Overlap.BOTH),
+            Dst(gap=DstGap.SKIP, overlap=DstOverlap.BOTH),
             "; a time skipped by the clock is not run, and a time shown twice by the clock is run both times",
         ),
     ],

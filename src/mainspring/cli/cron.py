@@ -15,7 +15,7 @@ from mainspring.domain.durations import parse_duration
 from mainspring.domain.errors import InvalidRequest, MainspringError
 from mainspring.domain.fields import Dialect
 from mainspring.domain.schedule import EPOCH, Schedule, Spec, parse_spec
-from mainspring.domain.timetable import Dst, Gap, Overlap
+from mainspring.domain.timetable import Dst, DstGap, DstOverlap
 from mainspring.domain.zones import zone
 from mainspring.insight.lint import lint as find_problems
 from mainspring.insight.wording import explain as in_words
@@ -84,7 +84,7 @@ def _schedule_options(command: Command) -> Command:
         schedule = Schedule(
             specs=(parse_spec(text, Dialect(dialect), start=since.replace(microsecond=0)),),
             timezone=tz,
-            dst=Dst(gap=Gap(dst_gap), overlap=Overlap(dst_overlap)),
+            dst=Dst(gap=DstGap(dst_gap), overlap=DstOverlap(dst_overlap)),
             exclude=tuple(_exclusion(left_out, Dialect(dialect), since) for left_out in exclude),
             key=key,
         )
@@ -107,15 +107,15 @@ def _schedule_options(command: Command) -> Command:
             click.option("--exclude", multiple=True, metavar="EXPR|DATE", help="Leave these slots out; repeatable."),
             click.option(
                 "--dst-gap",
-                type=click.Choice([gap.value for gap in Gap]),
-                default=Gap.DEBIAN.value,
+                type=click.Choice([gap.value for gap in DstGap]),
+                default=DstGap.DEBIAN.value,
                 show_default=True,
                 help="A time that the clock leaves out.",
             ),
             click.option(
                 "--dst-overlap",
-                type=click.Choice([overlap.value for overlap in Overlap]),
-                default=Overlap.DEBIAN.value,
+                type=click.Choice([overlap.value for overlap in DstOverlap]),
+                default=DstOverlap.DEBIAN.value,
                 show_default=True,
                 help="A time that the clock shows twice.",
             ),

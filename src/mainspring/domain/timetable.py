@@ -21,7 +21,7 @@ LATEST: Final = 253_402_214_400  # 9999-12-31, in seconds: the last day a dateti
 _OFFSETS_DIFFER: Final = 2 * DAY  # more than any two offsets of a zone do
 
 
-class Gap(StrEnum):
+class DstGap(StrEnum):
     """What becomes of a wall time that a clock going forward leaves out."""
 
     DEBIAN = "debian"  # fixed times: first_after; with a * in minute or hour, or beyond three hours: skip
@@ -30,7 +30,7 @@ class Gap(StrEnum):
     SKIP = "skip"
 
 
-class Overlap(StrEnum):
+class DstOverlap(StrEnum):
     """Which showing counts of a wall time that a clock going back shows twice."""
 
     DEBIAN = "debian"  # fixed times: first; with a * in minute or hour, or beyond three hours: both
@@ -55,12 +55,12 @@ def chosen(choices: type[_Choice], value: str, *, field: str) -> _Choice:
 class Dst:
     """What becomes of wall times at changes of the clock. The default is Debian's rule."""
 
-    gap: Gap = Gap.DEBIAN
-    overlap: Overlap = Overlap.DEBIAN
+    gap: DstGap = DstGap.DEBIAN
+    overlap: DstOverlap = DstOverlap.DEBIAN
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gap", chosen(Gap, self.gap, field="dst.gap"))
-        object.__setattr__(self, "overlap", chosen(Overlap, self.overlap, field="dst.overlap"))
+        object.__setattr__(self, "gap", chosen(DstGap, self.gap, field="dst.gap"))
+        object.__setattr__(self, "overlap", chosen(DstOverlap, self.overlap, field="dst.overlap"))
 
 
 DEBIAN: Final = Dst()
@@ -264,13 +264,13 @@ class Zoned:
     def _additions(self, piece: Piece, start: int, end: int) -> list[int]:
         """Return the instants in ``[start, end)`` that stand for missing wall times and nothing else."""
         match self._rules.gap(piece):
-            case Gap.FIRST_AFTER if piece.gap and start <= piece.start < end:
+            case DstGap.FIRST_AFTER if piece.gap and start <= piece.start < end:
                 opened = piece.start + piece.offset
                 missed = self._walls.at_or_after(opened - piece.gap)
                 if missed is None or missed >= opened or self._walls.at_or_after(opened) == opened:
                     return []  # nothing was missed, or the first instant after is a slot anyway
                 return [piece.start]
-            case Gap.SHIFT if piece.shift is not None:
+            case DstGap.SHIFT if piece.shift is not None:
                 return self._shifted(piece, piece.shift, start, end)
             case _:
                 return []
@@ -298,11 +298,11 @@ class _Rules:
         if piece.shown is Pass.ONLY:
             return True
         overlap = self._dst.overlap
-        if overlap is Overlap.DEBIAN:
-            overlap = Overlap.BOTH if self._follows_real_time or piece.correction else Overlap.FIRST
-        return overlap is Overlap.BOTH or overlap.value == piece.shown.value
+        if overlap is DstOverlap.DEBIAN:
+            overlap = DstOverlap.BOTH if self._follows_real_time or piece.correction else DstOverlap.FIRST
+        return overlap is DstOverlap.BOTH or overlap.value == piece.shown.value
 
-    def gap(self, piece: Piece) -> Gap:
-        if self._dst.gap is not Gap.DEBIAN:
+    def gap(self, piece: Piece) -> DstGap:
+        if self._dst.gap is not DstGap.DEBIAN:
             return self._dst.gap
-        return Gap.SKIP if self._follows_real_time or piece.correction else Gap.FIRST_AFTER
+        return DstGap.SKIP if self._follows_real_time or piece.correction else DstGap.FIRST_AFTER

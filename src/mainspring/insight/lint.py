@@ -17,7 +17,7 @@ from mainspring.domain.durations import format_duration
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.fields import Dialect, Expression, Field, LastOfWeekday, NthWeekday, Span
 from mainspring.domain.schedule import Cron, Schedule
-from mainspring.domain.timetable import Gap, Overlap
+from mainspring.domain.timetable import DstGap, DstOverlap
 from mainspring.insight.dst import Meeting, meetings
 from mainspring.insight.wording import listed
 
@@ -222,18 +222,18 @@ def _what_happens(meeting: Meeting, schedule: Schedule) -> str:
 
 def _gap_outcome(schedule: Schedule, meeting: Meeting) -> str:
     gap = schedule.dst.gap
-    if gap is Gap.DEBIAN:
-        gap = Gap.SKIP if meeting.follows_real_time or meeting.correction else Gap.FIRST_AFTER
-    if gap is Gap.FIRST_AFTER:
+    if gap is DstGap.DEBIAN:
+        gap = DstGap.SKIP if meeting.follows_real_time or meeting.correction else DstGap.FIRST_AFTER
+    if gap is DstGap.FIRST_AFTER:
         return f"it runs once at {meeting.clock_to:%H:%M} instead"
-    return "it runs as much later as the clock was moved" if gap is Gap.SHIFT else "it does not run then"
+    return "it runs as much later as the clock was moved" if gap is DstGap.SHIFT else "it does not run then"
 
 
 def _overlap_outcome(schedule: Schedule, meeting: Meeting) -> str:
     overlap = schedule.dst.overlap
-    if overlap is Overlap.DEBIAN:
-        overlap = Overlap.BOTH if meeting.follows_real_time or meeting.correction else Overlap.FIRST
-    return "it runs both times" if overlap is Overlap.BOTH else f"it runs the {overlap} time only"
+    if overlap is DstOverlap.DEBIAN:
+        overlap = DstOverlap.BOTH if meeting.follows_real_time or meeting.correction else DstOverlap.FIRST
+    return "it runs both times" if overlap is DstOverlap.BOTH else f"it runs the {overlap} time only"
 
 
 def _upcoming(schedule: Schedule, now: datetime) -> tuple[datetime, ...]:

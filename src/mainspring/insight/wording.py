@@ -20,7 +20,7 @@ from mainspring.domain import cron, fields, rrule
 from mainspring.domain.fields import Expression, Field, Item, LastDay, LastOfWeekday, NearestWeekday, NthWeekday, Span
 from mainspring.domain.rrule import Frequency, Rule
 from mainspring.domain.schedule import EPOCH, At, Cron, Every, RRule, Schedule, Spec
-from mainspring.domain.timetable import Gap, Overlap
+from mainspring.domain.timetable import DstGap, DstOverlap
 
 MONTHS: Final = (
     "January", "February", "March", "April", "May", "June",
@@ -35,14 +35,14 @@ _MOST_STRETCHES: Final = 3
 _MOST_LISTED: Final = 6
 _PERIODS: Final = {Frequency.SECONDLY: 1, Frequency.MINUTELY: 60, Frequency.HOURLY: 3600}  # in seconds
 _GAPS: Final = {
-    Gap.FIRST_AFTER: "a time skipped by the clock is run at the first moment after the gap",
-    Gap.SHIFT: "a time skipped by the clock is run later, by as much as the clock was moved",
-    Gap.SKIP: "a time skipped by the clock is not run",
+    DstGap.FIRST_AFTER: "a time skipped by the clock is run at the first moment after the gap",
+    DstGap.SHIFT: "a time skipped by the clock is run later, by as much as the clock was moved",
+    DstGap.SKIP: "a time skipped by the clock is not run",
 }
 _OVERLAPS: Final = {
-    Overlap.FIRST: "a time shown twice by the clock is run the first time only",
-    Overlap.SECOND: "a time shown twice by the clock is run the second time only",
-    Overlap.BOTH: "a time shown twice by the clock is run both times",
+    DstOverlap.FIRST: "a time shown twice by the clock is run the first time only",
+    DstOverlap.SECOND: "a time shown twice by the clock is run the second time only",
+    DstOverlap.BOTH: "a time shown twice by the clock is run both times",
 }
 
 
