@@ -1,7 +1,12 @@
 """The whole error tree, divided by what the caller can do about it.
 
 MainspringError
-  InvalidRequest      change the request        InvalidSchedule, UnknownZone
+  InvalidRequest      change the request        InvalidSchedule, UnknownZone, WrongDatabase
+  NotFound            there is no such thing, or not for this tenant
+  Conflict            look again, then decide   IllegalTransition, StaleVersion
+  Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable
+  Superseded          stop: another owns it now LeaseLost, NodeDeclaredDead
+  BrokenInvariant     a bug of ours; please report
 """
 
 from typing import ClassVar
@@ -38,3 +43,66 @@ class UnknownZone(InvalidSchedule):
     """A time zone that the IANA database does not have."""
 
     code = "unknown_zone"
+
+
+class WrongDatabase(InvalidRequest):
+    """The database is reached and cannot be used: too old, newer than this code, or not durable."""
+
+    code = "wrong_database"
+
+
+class NotFound(MainspringError):
+    """There is no such thing, or not for this tenant."""
+
+    code = "not_found"
+    exit_status = 3
+
+
+class Conflict(MainspringError):
+    """The state of things does not allow it. Look again, then decide."""
+
+    code = "conflict"
+    exit_status = 4
+
+
+class StaleVersion(Conflict):
+    """The job was changed by somebody else meanwhile."""
+
+    code = "stale_version"
+
+
+class Unavailable(MainspringError):
+    """Something needed is away. Try the same again later; services do so by themselves."""
+
+    code = "unavailable"
+    exit_status = 6
+
+
+class StoreUnavailable(Unavailable):
+    """The database cannot be reached. Written or not, nobody knows."""
+
+    code = "store_unavailable"
+
+
+class Superseded(MainspringError):
+    """Another owns it now: stop."""
+
+    code = "superseded"
+
+
+class LeaseLost(Superseded):
+    """The lease is held by another node, under another epoch."""
+
+    code = "lease_lost"
+
+
+class NodeDeclaredDead(Superseded):
+    """A healthy peer declared this node dead. That is final: come back under a new id."""
+
+    code = "node_declared_dead"
+
+
+class BrokenInvariant(MainspringError):
+    """A promise of ours does not hold. It is a bug; please report it."""
+
+    code = "broken_invariant"

@@ -1,0 +1,225 @@
+"""A job's definition: what it runs, when, and by which policies; and its JSON, which is what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, cast
+
+from mainspring.domain.durations import format_duration, parse_duration
+from mainspring.domain.errors import InvalidRequest
+from mainspring.domain.fields import Dialect
+from mainspring.domain.firing import Misfire, Misfires, Overlap, Overlaps
+from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule import EPOCH, At, Cron, Every, RRule, Schedule, Spec
+from mainspring.domain.settling import OnLoss
+from mainspring.domain.timetable import Dst, DstGap, DstOverlap
+
+Json: TypeAlias = Any  # what json.loads gives; shapes are checked where it is read
+
+HIGHEST_PRIORITY: Final = 100
+AGEING: Final = timedelta(seconds=30)  # a step of priority is worth this much waiting
+
+
+_MISFIRE: Final = Misfire()
+_OVERLAP: Final = Overlap()
+_RETRY: Final = RetryPolicy()
+
+
+class JobState(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FINISHED = "finished"  # no slot is left
+    DELETED = "deleted"
+    QUARANTINED = "quarantined"  # its plan raised; nothing fires until an operator looks
+
+
+class AfterLast(StrEnum):
+    """What becomes of a job after its last fire."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a version of a job says."""
+
+    name: str
+    task: str
+    schedule: Schedule
+    tenant: str = "default"
+    payload: Json = None
+    pool: str = "short"
+    priority: int = 0  # 0 to 100; each step counts as having waited 30 s longer, so nobody starves
+    misfire: Misfire = _MISFIRE
+    overlap: Overlap = _OVERLAP
+    retry: RetryPolicy = _RETRY
+    on_loss: OnLoss = OnLoss.RETRY
+    jitter: timedelta = timedelta(0)
+    run_timeout: timedelta | None = None
+    wait_timeout: timedelta | None = None  # how long a run may wait for its first attempt
+    deadline: timedelta | None = None  # after its slot a run is not worth starting any more
+    after_last: AfterLast = AfterLast.KEEP
+
+    def __post_init__(self) -> None:
+        for field in ("name", "task", "pool", "tenant"):
+            value = getattr(self, field)
+            if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+                raise InvalidRequest(
+                    f"{value!r} is no name", field=field, value=value, allowed="use 1 to 200 characters"
+                )
+        if not 0 <= self.priority <= HIGHEST_PRIORITY:
+            allowed = f"use 0 to {HIGHEST_PRIORITY}"
+            raise InvalidRequest(
+                f"{self.priority} is out of range", field="priority", value=self.priority, allowed=allowed
+            )
+
+
+def job_to_json(job: Job) -> dict[str, Json]:
+    """Write a definition; what has its default is left out."""
+    return {name: _WRITE[name](value) for name, value in _changed(job)}
+
+
+def job_from_json(document: Mapping[str, Json]) -> Job:
+    """Read what :func:`job_to_json` wrote."""
+    return Job(**{name: _READ[name](value) for name, value in document.items()})
+
+
+def schedule_to_json(schedule: Schedule) -> dict[str, Json]:
+    written: dict[str, Json] = {"specs": [_spec_to_json(spec) for spec in schedule.specs], "rules": schedule.rules}
+    if schedule.timezone != "UTC":
+        written["timezone"] = schedule.timezone
+    if schedule.dst != Dst():
+        written["dst"] = {"gap": schedule.dst.gap.value, "overlap": schedule.dst.overlap.value}
+    if schedule.exclude:
+        written["exclude"] = [
+            left_out.isoformat() if isinstance(left_out, date) else _spec_to_json(left_out)
+            for left_out in schedule.exclude
+        ]
+    for name in ("start", "end"):
+        if (instant := getattr(schedule, name)) is not None:
+            written[name] = instant_text(instant)
+    for name in ("max_fires", "key"):
+        if (value := getattr(schedule, name)) is not None:
+            written[name] = value
+    return written
+
+
+def schedule_from_json(document: Mapping[str, Json]) -> Schedule:
+    dst = document.get("dst", {})
+    return Schedule(
+        specs=tuple(_spec_from_json(spec) for spec in document["specs"]),
+        timezone=document.get("timezone", "UTC"),
+        dst=Dst(gap=DstGap(dst.get("gap", "debian")), overlap=DstOverlap(dst.get("overlap", "debian"))),
+        exclude=tuple(
+            date.fromisoformat(left_out) if isinstance(left_out, str) else _spec_from_json(left_out)
+            for left_out in document.get("exclude", ())
+        ),
+        start=_instant(document.get("start")),
+        end=_instant(document.get("end")),
+        max_fires=document.get("max_fires"),
+        key=document.get("key"),
+        rules=document["rules"],
+    )
+
+
+def instant_text(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _spec_to_json(spec: Spec) -> dict[str, Json]:
+    match spec:
+        case Cron(expression, dialect):
+            return {"cron": expression, "dialect": dialect.value}
+        case Every(interval, anchor, phase):
+            written: dict[str, Json] = {"every": format_duration(interval)}
+            if anchor != EPOCH:
+                written["anchor"] = instant_text(anchor)
+            if phase:
+                written["phase"] = format_duration(phase)
+            return written
+        case At(instant):
+            return {"at": instant_text(instant)}
+        case RRule(rule, start):
+            return {"rrule": rule, "start": instant_text(start)}
+
+
+def _spec_from_json(document: Mapping[str, Json]) -> Spec:
+    match document:
+        case {"cron": expression, **rest}:
+            return Cron(expression, Dialect(rest.get("dialect", "unix")))
+        case {"every": interval, **rest}:
+            anchor = _instant(rest.get("anchor")) or EPOCH
+            phase = _duration(rest["phase"]) if "phase" in rest else timedelta(0)
+            return Every(_duration(interval), anchor, phase)
+        case {"at": instant}:
+            return At(datetime.fromisoformat(instant))
+        case {"rrule": rule, "start": start}:
+            return RRule(rule, datetime.fromisoformat(start))
+        case _:
+            allowed = "use cron, every, at or rrule"
+            raise InvalidRequest(f"{document!r} is not a spec", field="schedule.specs", value=document, allowed=allowed)
+
+
+def _changed(value: Any) -> list[tuple[str, Any]]:
+    given = ((field, getattr(value, field.name)) for field in fields(value))
+    return [(field.name, held) for field, held in given if field.default is MISSING or held != field.default]
+
+
+def _duration(text: str) -> timedelta:
+    return parse_duration(text, field="duration")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _misfire_to_json(misfire: Misfire) -> dict[str, Json]:
+    return {name: format_duration(held) if isinstance(held, timedelta) else held for name, held in _changed(misfire)}
+
+
+def _misfire_from_json(document: Mapping[str, Json]) -> Misfire:
+    given = dict(document)
+    for name in ("window", "pace"):
+        if name in given:
+            given[name] = _duration(given[name])
+    return Misfire(**{**given, "policy": Misfires(given.get("policy", Misfires.ALL))})
+
+
+def _overlap_to_json(overlap: Overlap) -> dict[str, Json]:
+    return dict(_changed(overlap))
+
+
+def _overlap_from_json(document: Mapping[str, Json]) -> Overlap:
+    return Overlap(policy=Overlaps(document.get("policy", Overlaps.SKIP)), most=document.get("most"))
+
+
+_WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
+    **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
+    **dict.fromkeys(
+        ("jitter", "run_timeout", "wait_timeout", "deadline"), cast("Callable[[Any], Json]", format_duration)
+    ),
+    "schedule": schedule_to_json,
+    "misfire": _misfire_to_json,
+    "overlap": _overlap_to_json,
+    "retry": RetryPolicy.to_json,
+    "on_loss": str,
+    "after_last": str,
+}
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
+    **dict.fromkeys(("jitter", "run_timeout", "wait_timeout", "deadline"), cast("Callable[[Any], Any]", _duration)),
+    "schedule": schedule_from_json,
+    "misfire": _misfire_from_json,
+    "overlap": _overlap_from_json,
+    "retry": RetryPolicy.from_json,
+    "on_loss": OnLoss,
+    "after_last": AfterLast,
+}
