@@ -1,0 +1,1 @@
+"""What happened, as typed events: logs, metrics and tests subscribe to the same ones."""
