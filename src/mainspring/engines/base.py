@@ -1,0 +1,51 @@
+"""What an engine is handed, and how long it sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from mainspring.domain.firing import FireReport
+from mainspring.domain.selection import Selection
+from mainspring.telemetry.events import Events, Fired, JobQuarantined
+
+Fire: TypeAlias = Callable[[Selection], Awaitable[FireReport]]
+
+_BREATH: Final = timedelta(milliseconds=5)  # what is due but locked belongs to another node at this moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How much at once, and how long until an edit is seen that no hint told of."""
+
+    batch: int = 500
+    look_every: timedelta = timedelta(milliseconds=500)
+
+
+def pause(report: FireReport, rhythm: Rhythm) -> timedelta:
+    """Return how long to sleep: not at all after a full batch, else until the next slot or the next look."""
+    if report.locked >= rhythm.batch:
+        return timedelta(0)
+    if report.next_due_in is None:
+        return rhythm.look_every
+    return min(max(report.next_due_in, _BREATH if not report.locked else timedelta(0)), rhythm.look_every)
+
+
+def tell(events: Events, engine: str, report: FireReport) -> None:
+    """Say what a batch decided, if it decided anything."""
+    for job in report.quarantined:
+        events.emit(JobQuarantined(job=job, error="its plan raised; see `explain`"))
+    if report.locked:
+        late = sorted(report.late)
+        events.emit(
+            Fired(
+                engine=engine,
+                jobs=report.locked,
+                runs=report.runs,
+                skips=report.skips,
+                lag_p50=late[len(late) // 2],
+                lag_max=late[-1],
+            )
+        )

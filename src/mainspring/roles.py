@@ -1,0 +1,92 @@
+"""Composition root: plain construction, top to bottom. A role is what a process was started as."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Literal, TypeAlias
+
+from mainspring.domain.ids import JobId
+from mainspring.domain.job import Job
+from mainspring.engines.base import Rhythm
+from mainspring.engines.peers import Peers
+from mainspring.engines.poll import Poll
+from mainspring.environment import Environment
+from mainspring.service import Service, Stop, run_all
+from mainspring.store import nodes
+from mainspring.store.database import Database
+from mainspring.store.fire import fire
+from mainspring.store.history import make_partitions
+from mainspring.store.jobs import Definitions, put_missing
+from mainspring.store.migrations import migrate
+from mainspring.telemetry.events import Events, NodeRegistered
+from mainspring.upkeep.guardian import Guardian, Watch
+from mainspring.upkeep.heartbeat import Heartbeat
+from mainspring.upkeep.partitions import Partitions
+from mainspring.worker.pool import PoolConfig, WorkerPool
+from mainspring.worker.registry import Registry
+
+EngineName: TypeAlias = Literal["peers", "poll"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What one process does; several may do the same over one database."""
+
+    engine: EngineName | None = "peers"  # None: no scheduler here
+    pools: Sequence[PoolConfig] = (PoolConfig(),)
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    watch: Watch = field(default_factory=Watch)
+    lease_for: timedelta = nodes.LEASE_FOR
+    heartbeat_every: timedelta = nodes.HEARTBEAT_EVERY
+
+
+async def prepare(db: Database) -> None:
+    """Bring the schema up to date and make today's partitions."""
+    await migrate(db)
+    await make_partitions(db, days=7)
+
+
+async def run_node(
+    settings: NodeSettings, stop: Stop, *, db: Database, env: Environment, events: Events, registry: Registry
+) -> None:
+    """Register as a new node and run its services until the stop."""
+    node = await nodes.register(
+        db, env, role=_role(settings), host=socket.gethostname(), pid=os.getpid(), lease_for=settings.lease_for
+    )
+    events.emit(NodeRegistered(node=node, role=_role(settings)))
+    heartbeat = Heartbeat(db, env, node, every=settings.heartbeat_every, lease_for=settings.lease_for)
+    services: list[Service] = [heartbeat]
+    if settings.engine is not None:
+        definitions = Definitions()
+        fires = partial(fire, db, definitions, env)
+        engines: dict[EngineName, Service] = {
+            "peers": Peers(settings.rhythm, fires, events),
+            "poll": Poll(
+                settings.rhythm, fires, partial(nodes.take_lease, db, "leader", node), heartbeat.trusted, events
+            ),
+        }
+        services += [engines[settings.engine], Partitions(db)]
+        services.append(
+            Guardian(settings.watch, db=db, definitions=definitions, env=env, node=node, fire=fires, events=events)
+        )
+    services += [
+        WorkerPool(pool, db=db, env=env, node=node, registry=registry, events=events) for pool in settings.pools
+    ]
+    await run_all(stop, *services, environment=env, events=events)
+    await nodes.retire(db, node)
+
+
+async def put_jobs(db: Database, env: Environment, jobs: Sequence[Job]) -> int:
+    """Write those jobs whose names are not taken; return how many are new."""
+    async with db.transaction() as tx:
+        return await put_missing(tx, [(JobId(env.new_id()), job) for job in jobs])
+
+
+def _role(settings: NodeSettings) -> str:
+    parts = (["scheduler"] if settings.engine else []) + (["worker"] if settings.pools else [])
+    return "+".join(parts)

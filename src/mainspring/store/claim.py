@@ -1,0 +1,78 @@
+"""Claim: queued runs become running: one more attempt, a random lease token, a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from mainspring.domain.ids import JobId, Kind, NodeId, RunId
+from mainspring.domain.job import Job
+from mainspring.environment import Environment
+from mainspring.store.database import Database
+from mainspring.store.jobs import Definitions
+from mainspring.store.queries import queries
+
+_SQL = queries("claim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """One attempt in hand. Settling names run, attempt and token: a replaced attempt matches no row."""
+
+    id: RunId
+    job_id: JobId
+    job: Job
+    version: int
+    kind: Kind
+    slot: datetime
+    ready_at: datetime
+    attempt: int
+    failures: int
+    token: UUID
+    worker: NodeId
+    started_at: datetime
+
+
+async def claim(
+    db: Database,
+    definitions: Definitions,
+    env: Environment,
+    *,
+    pool: str,
+    worker: NodeId,
+    tasks: Sequence[str],
+    limit: int,
+) -> list[ClaimedRun]:
+    """Take up to ``limit`` ready runs of a pool, best rank first: no more than can start now."""
+    async with db.transaction() as tx:
+        rows = await tx.fetch(_SQL["claim"], pool, limit, worker, list(tasks))
+        await env.reach("claim.commit")
+        jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
+    await env.reach("claim.committed")
+    rows.sort(key=lambda row: row["ready_at"])  # UPDATE returns them in no order
+    return [
+        ClaimedRun(
+            id=RunId(row["id"]),
+            job_id=JobId(row["job_id"]),
+            job=jobs[row["job_id"]],
+            version=row["version"],
+            kind=Kind(row["kind"]),
+            slot=row["slot"],
+            ready_at=row["ready_at"],
+            attempt=row["attempt"],
+            failures=row["failures"],
+            token=row["token"],
+            worker=worker,
+            started_at=row["started_at"],
+        )
+        for row in rows
+    ]
+
+
+async def next_ready_in(db: Database, pool: str) -> timedelta | None:
+    """Return how long until a run of the pool is ready; None: there is none."""
+    async with db.connection() as connection:
+        found: timedelta | None = await connection.fetchval(_SQL["next_ready_in"], pool)
+        return found

@@ -1,0 +1,127 @@
+"""The database as the store sees it: pools, transactions, and driver errors in our words.
+
+Works through a pooler in transaction mode: no session locks, no LISTEN, no named statements kept
+across transactions unless told that the connection is direct, SET LOCAL only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+import asyncpg
+
+from mainspring.domain.errors import StoreUnavailable, WrongDatabase
+
+# What the promises rest on. Refused when off, because then an acknowledged commit may be lost.
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+class Connection(Protocol):
+    """What the verbs use of a connection: a batch in, rows out."""
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]: ...
+
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None: ...
+
+    async def fetchval(self, query: str, *args: Any) -> Any: ...
+
+    async def execute(self, query: str, *args: Any) -> str: ...
+
+
+class Database:
+    """A pool of connections; ``transaction()`` is the only way to write."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Run statements as one READ COMMITTED transaction.
+
+        Raises:
+            StoreUnavailable: the database went away; if that was during COMMIT nobody knows whether it was done.
+        """
+        with _ours():
+            async with self._pool.acquire() as connection, connection.transaction():
+                yield connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection for reading."""
+        with _ours():
+            async with self._pool.acquire() as connection:
+                yield connection
+
+
+@asynccontextmanager
+async def open_database(
+    dsn: str, *, size: int = 10, pooled: bool = False, unsafe: bool = False
+) -> AsyncIterator[Database]:
+    """Connect, and check that the database keeps what it acknowledges.
+
+    Args:
+        dsn: where the database is.
+        size: connections at most.
+        pooled: a pooler in transaction mode stands between; no prepared statements then.
+        unsafe: accept a database that may lose acknowledged commits.
+
+    Raises:
+        StoreUnavailable: it cannot be reached.
+        WrongDatabase: it is reached and cannot be trusted, or is no Postgres 15 or newer.
+    """
+    with _ours():
+        pool = await asyncpg.create_pool(
+            dsn, min_size=1, max_size=size, statement_cache_size=0 if pooled else 100, timeout=10, command_timeout=60
+        )
+    try:
+        async with pool.acquire() as connection:
+            await _check(connection, unsafe=unsafe)
+        yield Database(pool)
+    finally:
+        await pool.close()
+
+
+async def _check(connection: Connection, *, unsafe: bool) -> None:
+    version = int(await connection.fetchval("SHOW server_version_num"))
+    if version < 150_000:
+        raise WrongDatabase(
+            f"Postgres {version // 10_000} is too old", field="dsn", value=version, allowed="use 15 to 18"
+        )
+    off = [name for name in _DURABLE if await connection.fetchval(f"SHOW {name}") == "off"]
+    if off and not unsafe:
+        reason = f"{', '.join(off)} is off, so that acknowledged commits may be lost"
+        raise WrongDatabase(
+            reason, field="dsn", value=off, allowed="switch it on, or pass --unsafe-database for a trial"
+        )
+
+
+@contextmanager
+def _ours() -> Iterator[None]:
+    """Turn the driver's errors into ours, the original kept as the cause."""
+    try:
+        yield
+    except _UNAVAILABLE as error:
+        raise StoreUnavailable(f"the database cannot be reached: {error or type(error).__name__}") from error
+
+
+_UNAVAILABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+)
+
+
+def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Turn rows into columns for unnest; empty columns where there are no rows."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]

@@ -1,0 +1,71 @@
+"""Nodes and leases: who is alive, and who leads.
+
+Promise. A node declared dead stays dead, and a lease changes hands only from a dead node or by release.
+Both are hints for liveness: fires and results stay right whoever believes what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from mainspring.domain.errors import NodeDeclaredDead
+from mainspring.domain.ids import NodeId
+from mainspring.domain.selection import Fence
+from mainspring.environment import Environment
+from mainspring.store.database import Database
+from mainspring.store.queries import queries
+
+_SQL = queries("nodes")
+LEASE_FOR = timedelta(seconds=6)
+HEARTBEAT_EVERY = timedelta(seconds=2)
+
+
+async def register(
+    db: Database, env: Environment, *, role: str, host: str, pid: int, lease_for: timedelta = LEASE_FOR
+) -> NodeId:
+    """Enter a process under a new random id: never its host name or pid, which others may share (F05)."""
+    node = NodeId(env.token())
+    async with db.transaction() as tx:
+        await tx.execute(_SQL["register"], node, role, host, pid, lease_for)
+    return node
+
+
+async def heartbeat(db: Database, node: NodeId) -> None:
+    """Say "still alive".
+
+    Raises:
+        NodeDeclaredDead: too late; the process must come back under a new id.
+    """
+    async with db.transaction() as tx:
+        if await tx.fetchval(_SQL["heartbeat"], node) is None:
+            raise NodeDeclaredDead(f"node {node} was declared dead by a peer")
+
+
+async def retire(db: Database, node: NodeId) -> None:
+    """Leave politely: whatever this node still holds may be taken at once."""
+    async with db.transaction() as tx:
+        await tx.execute(_SQL["retire"], node)
+
+
+async def declare_dead(db: Database, by: NodeId) -> Sequence[NodeId]:
+    """Declare dead whoever let its lease run out, and return who that is."""
+    async with db.transaction() as tx:
+        return [NodeId(row["id"]) for row in await tx.fetch(_SQL["declare_dead"], by)]
+
+
+async def take_lease(db: Database, name: str, node: NodeId) -> Fence | None:
+    """Take a lease that nobody alive holds, or confirm our own; None: a living node has it.
+
+    Locked first, judged in the next statement: in one outer join READ COMMITTED could rob a live owner (F120).
+    """
+    async with db.transaction() as tx:
+        epoch = await tx.fetchval(_SQL["create_lease"], name, node)
+        if epoch is None:
+            held = await tx.fetchrow(_SQL["lock_lease"], name)
+            assert held is not None, "created above, or by whoever made us wait"
+            if held["node"] == node:
+                epoch = held["epoch"]
+            elif await tx.fetchval(_SQL["dead"], held["node"]):
+                epoch = await tx.fetchval(_SQL["pass_lease"], name, node)
+    return None if epoch is None else Fence(name, node, epoch)

@@ -1,0 +1,170 @@
+"""Settle: outcomes become final states or further attempts; successors are released.
+
+Promise. At most one outcome of a run is accepted (I4), and it is all or nothing: the state, the history
+row, the dead letter and the successor's release are one transaction (F67).
+
+By what. Every statement names run, attempt and lease token. The outcome of a replaced attempt matches no
+row: it is recorded as late, never applied. Lock order: jobs before runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from mainspring.domain.firing import Overlaps
+from mainspring.domain.ids import JobId, NodeId, RunId
+from mainspring.domain.job import Job
+from mainspring.domain.run import FINAL
+from mainspring.domain.settling import (
+    Discarded,
+    Failed,
+    Outcome,
+    RunningRun,
+    Settlement,
+    Snoozed,
+    Succeeded,
+    plan_settle,
+)
+from mainspring.environment import Environment
+from mainspring.store.claim import ClaimedRun
+from mainspring.store.database import Connection, Database, columns
+from mainspring.store.queries import queries
+
+_SQL = queries("settle")
+LONGEST_RESULT = 10_000  # bytes of JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One attempt and how it ended."""
+
+    run: ClaimedRun
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleReport:
+    settled: dict[RunId, Settlement]
+    late: tuple[RunId, ...]  # replaced attempts: recorded, not applied
+    released: int  # held runs that may start now
+
+
+async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, record_late: bool = True) -> SettleReport:
+    """Record how attempts ended, each once.
+
+    ``record_late`` is off for recover, which only guesses: that another settled first is no late result.
+
+    Raises:
+        StoreUnavailable: written or not, nobody knows. Settle again: what was written matches no row, and is late.
+    """
+    async with db.transaction() as tx:
+        joined = [item.run.job_id for item in ended if _may_be_joined(item.run.job)]
+        if joined:
+            await tx.execute(_SQL["lock_jobs"], joined)
+        plans = await _plan(tx, ended)
+        finished, lanes = await _finish(tx, ended, plans)
+        await env.reach("settle.finished")
+        back = await _put_back(tx, ended, plans)
+        await env.reach("settle.put_back")
+        released = len(await tx.fetch(_SQL["release_held"], lanes)) if lanes else 0
+        late = [item for item in ended if item.run.id not in finished | back]
+        if late and record_late:
+            await tx.execute(_SQL["write_late"], *columns([_late_row(item) for item in late], 4))
+        await env.reach("settle.commit")
+    await env.reach("settle.committed")
+    return SettleReport(
+        settled={item.run.id: plans[item.run.id] for item in ended if item.run.id in finished | back},
+        late=tuple(item.run.id for item in late),
+        released=released,
+    )
+
+
+def _may_be_joined(job: Job) -> bool:
+    """A run of such a job may get a held successor while it works, and both must not miss each other."""
+    return job.overlap.policy in (Overlaps.QUEUE, Overlaps.CANCEL_OTHER)
+
+
+async def _plan(tx: Connection, ended: Sequence[Ended]) -> dict[RunId, Settlement]:
+    """Plan each outcome on what the run is now; successes need no look, the token is enough."""
+    plans: dict[RunId, Settlement] = {}
+    others = {}
+    for item in ended:
+        if isinstance(item.outcome, Succeeded):
+            run = _running(item.run, item.run.failures, cancel_requested=False)
+            plans[item.run.id] = plan_settle(run, item.outcome, now=item.run.started_at)
+        else:
+            others[item.run.id] = item
+    if others:
+        held = [(item.run.id, item.run.attempt, item.run.token) for item in others.values()]
+        for row in await tx.fetch(_SQL["lock_running"], *columns(held, 3)):
+            item = others[RunId(row["id"])]
+            run = _running(item.run, row["failures"], cancel_requested=row["cancel_requested"])
+            plans[item.run.id] = plan_settle(run, item.outcome, now=row["now"])
+    return plans
+
+
+def _running(run: ClaimedRun, failures: int, *, cancel_requested: bool) -> RunningRun:
+    job = run.job
+    return RunningRun(
+        id=str(run.id),
+        attempt=run.attempt,
+        failures=failures,
+        first_due=run.slot,
+        deadline=None if job.deadline is None else run.slot + job.deadline,
+        retry=job.retry,
+        on_loss=job.on_loss,
+        cancel_requested=cancel_requested,
+    )
+
+
+async def _finish(
+    tx: Connection, ended: Sequence[Ended], plans: dict[RunId, Settlement]
+) -> tuple[set[RunId], list[JobId]]:
+    rows = []
+    for item in ended:
+        plan = plans.get(item.run.id)
+        if plan is not None and plan.state in FINAL:
+            reason = None if plan.reason is None else plan.reason.value
+            described = (plan.state.value, reason, plan.failures, _error(item.outcome), _result(item.outcome))
+            rows.append((item.run.id, item.run.attempt, item.run.token, *described))
+    if not rows:
+        return set(), []
+    closed = await tx.fetch(_SQL["finish_runs"], *columns(rows, 8))
+    return {RunId(row["id"]) for row in closed}, [JobId(row["lane"]) for row in closed if row["lane"] is not None]
+
+
+async def _put_back(tx: Connection, ended: Sequence[Ended], plans: dict[RunId, Settlement]) -> set[RunId]:
+    rows = []
+    for item in ended:
+        plan = plans.get(item.run.id)
+        if plan is not None and plan.state not in FINAL:
+            described = (plan.state.value, plan.failures, plan.next_at, plan.attempt_outcome, _error(item.outcome))
+            rows.append((item.run.id, item.run.attempt, item.run.token, *described))
+    if not rows:
+        return set()
+    return {RunId(row["run_id"]) for row in await tx.fetch(_SQL["put_back"], *columns(rows, 8))}
+
+
+def _late_row(item: Ended) -> tuple[UUID, int, NodeId, str]:
+    return item.run.id, item.run.attempt, item.run.worker, item.outcome.word
+
+
+def _error(outcome: Outcome) -> str | None:
+    match outcome:
+        case Failed(error=error):
+            return json.dumps({"type": error.type, "message": error.message, "traceback": error.traceback})
+        case Discarded(reason=reason) | Snoozed(reason=reason):
+            return json.dumps({"type": outcome.word, "message": reason})
+        case Succeeded():
+            return None
+        case _:
+            return json.dumps({"type": outcome.word, "message": ""})
+
+
+def _result(outcome: Outcome) -> str | None:
+    if not isinstance(outcome, Succeeded) or outcome.result is None:
+        return None
+    return json.dumps(outcome.result)[:LONGEST_RESULT]

@@ -1,0 +1,20 @@
+-- name: claim
+-- Ready runs of a pool that nobody else is claiming, by rank. Materialised, because a LIMIT under FOR UPDATE SKIP LOCKED may
+-- otherwise be applied twice and lock more than it returns. clock_timestamp() for the lease: now() is stale after a wait (F97).
+WITH picked AS MATERIALIZED (
+    SELECT id FROM runs
+     WHERE pool = $1 AND NOT held AND rank <= statement_timestamp() AND ready_at <= statement_timestamp()
+       AND state IN ('queued', 'waiting') AND NOT cancel_requested AND task = ANY($4::text[])
+     ORDER BY rank, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+UPDATE runs
+   SET state = 'running', attempt = attempt + 1, token = gen_random_uuid(), worker = $3, started_at = clock_timestamp()
+  FROM picked
+ WHERE runs.id = picked.id
+RETURNING runs.id, job_id, tenant, version, kind, slot, ready_at, task, attempt, failures, token, started_at;
+
+-- name: next_ready_in
+-- How long a worker with nothing to do may sleep, if no hint comes.
+SELECT min(ready_at) - statement_timestamp() FROM (
+    SELECT ready_at FROM runs
+     WHERE pool = $1 AND NOT held AND state IN ('queued', 'waiting') ORDER BY rank LIMIT 50) AS soonest;

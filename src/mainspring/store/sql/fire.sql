@@ -1,0 +1,66 @@
+-- name: lock_due_now
+-- Due jobs nobody is firing at this moment, oldest first. The time comes back with the rows: it is the only clock this
+-- transaction may use. Not now(), stale after a wait; not clock_timestamp(), volatile: it would keep the planner off the index.
+SELECT job_id, version, next_fire_at, fired, statement_timestamp() AS locked_at
+  FROM job_cursors
+ WHERE state = 'active' AND next_fire_at <= statement_timestamp() - $2::interval
+ ORDER BY next_fire_at, job_id
+ LIMIT $1
+   FOR UPDATE SKIP LOCKED;
+
+-- name: lock_named
+-- The same for candidates an engine names. What is not due, paused or locked by another is left out.
+SELECT job_id, version, next_fire_at, fired, statement_timestamp() AS locked_at
+  FROM job_cursors
+ WHERE job_id = ANY($1::uuid[]) AND state = 'active' AND next_fire_at <= statement_timestamp()
+ ORDER BY next_fire_at, job_id
+   FOR UPDATE SKIP LOCKED;
+
+-- name: going
+-- What of these jobs is in motion. Every run is inserted under its job's row lock, which we hold: none can appear meanwhile.
+SELECT job_id, count(*) FILTER (WHERE NOT held) AS released, count(*) FILTER (WHERE held) AS held
+  FROM (SELECT job_id, held FROM runs WHERE lane = ANY($1::uuid[])
+        UNION ALL
+        SELECT job_id, held FROM runs WHERE lane IS NULL AND job_id = ANY($1::uuid[])) AS in_motion
+ GROUP BY job_id;
+
+-- name: write_runs
+-- The cursor under its lock is the first line of defence, this key the second. A conflict inserts
+-- nothing, and the job still moves on. ready_at carries the jitter; the slot does not.
+INSERT INTO runs (id, job_id, tenant, version, kind, slot, fired_at, ready_at, rank, pool, task, state, held, lane)
+SELECT id, job_id, tenant, version, 'schedule', slot, $1, ready_at, rank, pool, task,
+       CASE WHEN held THEN 'held' ELSE 'queued' END, held, lane
+  FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::timestamptz[],
+              $9::text[], $10::text[], $11::boolean[], $12::uuid[])
+       AS plan (id, job_id, tenant, version, slot, ready_at, rank, pool, task, held, lane)
+    ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: write_skips
+-- A slot that does not run still gets its row: "why not?" is a SELECT, and I1 a set difference.
+INSERT INTO skips (job_id, slot, first_slot, covers_count, disposition, version, decided_at)
+SELECT job_id, slot, first_slot, covers_count, disposition, version, $1
+  FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::bigint[], $6::text[], $7::int[])
+       AS plan (job_id, slot, first_slot, covers_count, disposition, version)
+    ON CONFLICT DO NOTHING;
+
+-- name: move_cursors
+-- Fewer rows than plans is a bug of ours, not a race: we hold the locks.
+UPDATE job_cursors AS c
+   SET next_fire_at = plan.next_fire_at, last_slot = plan.last_slot, fired = c.fired + plan.fired,
+       state = CASE WHEN plan.next_fire_at IS NULL THEN 'finished' ELSE c.state END
+  FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::int[])
+       AS plan (job_id, cursor, next_fire_at, last_slot, fired)
+ WHERE c.job_id = plan.job_id AND c.next_fire_at = plan.cursor;
+
+-- name: request_cancel
+-- overlap = cancel_other: the run that holds the lane is asked to stop; it gives the lane up when it has.
+UPDATE runs SET cancel_requested = true WHERE lane = ANY($1::uuid[]) AND NOT cancel_requested;
+
+-- name: quarantine
+-- A job whose plan raises stops alone, with its cursor where it was; an operator decides.
+UPDATE job_cursors SET state = 'quarantined' WHERE job_id = ANY($1::uuid[]);
+
+-- name: next_due_in
+SELECT next_fire_at - statement_timestamp()
+  FROM job_cursors WHERE state = 'active' ORDER BY next_fire_at, job_id LIMIT 1;

@@ -1,0 +1,4 @@
+-- name: make_partitions
+-- Yesterday too, for slots that are decided late. Only before the first row of a day: a partition cannot take over what
+-- is in the default one.
+SELECT make_day_partitions((clock_timestamp() AT TIME ZONE 'UTC')::date - 1, $1);

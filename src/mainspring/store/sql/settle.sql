@@ -1,0 +1,62 @@
+-- name: lock_running
+-- The runs these attempts still hold. The token decides, not the clock: a slow worker nobody replaced is right (I4).
+SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
+  FROM runs JOIN unnest($1::uuid[], $2::int[], $3::uuid[]) AS outcome (run_id, attempt, token)
+    ON runs.id = outcome.run_id AND runs.attempt = outcome.attempt AND runs.token = outcome.token
+ WHERE runs.state = 'running'
+ ORDER BY runs.id FOR UPDATE OF runs;
+
+-- name: finish_runs
+-- Out of the narrow live table, into one append-only row of history. What does not come back was late (I4).
+WITH closed AS (
+    DELETE FROM runs
+     USING unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[])
+           AS outcome (run_id, attempt, token, final, reason, failures, error, result)
+     WHERE runs.id = outcome.run_id AND runs.attempt = outcome.attempt
+       AND runs.token = outcome.token AND runs.state = 'running'
+    RETURNING runs.*, outcome.final, outcome.reason, outcome.failures AS failed, outcome.error, outcome.result
+), kept AS (
+    INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures, worker,
+                             fired_at, started_at, settled_at, error, result)
+    SELECT id, slot, job_id, tenant, version, kind, pool, final, reason, attempt, failed, worker,
+           fired_at, started_at, clock_timestamp(), error, result FROM closed
+), letters AS (
+    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, error, died_at)
+    SELECT id, job_id, tenant, slot, reason, error, clock_timestamp() FROM closed WHERE final = 'dead'
+)
+SELECT id, lane FROM closed;
+
+-- name: put_back
+-- The attempt is closed and the run goes on: waiting for its time, or queued again.
+WITH back AS (
+    UPDATE runs
+       SET state = outcome.state, failures = outcome.failures, token = NULL, worker = NULL,
+           ready_at = coalesce(outcome.next_at, runs.ready_at),
+           rank = runs.rank + (coalesce(outcome.next_at, runs.ready_at) - runs.ready_at)
+      FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::text[], $8::text[])
+           AS outcome (run_id, attempt, token, state, failures, next_at, word, error),
+           runs AS before
+     WHERE before.id = runs.id AND runs.id = outcome.run_id AND runs.attempt = outcome.attempt
+       AND runs.token = outcome.token AND runs.state = 'running'
+    RETURNING runs.id, runs.slot, runs.attempt, before.worker, before.started_at, outcome.word, outcome.error
+)
+INSERT INTO attempts (run_id, slot, attempt, worker, started_at, ended_at, outcome, error)
+SELECT id, slot, attempt, worker, started_at, clock_timestamp(), word, error FROM back
+RETURNING run_id;
+
+-- name: release_held
+-- The lane is free: its job's oldest held run takes it.
+UPDATE runs SET state = 'queued', held = false, lane = runs.job_id
+  FROM (SELECT DISTINCT ON (job_id) id FROM runs WHERE held AND lane IS NULL AND job_id = ANY($1::uuid[])
+         ORDER BY job_id, slot) AS oldest
+ WHERE runs.id = oldest.id
+   AND NOT EXISTS (SELECT FROM runs AS holder WHERE holder.lane = runs.job_id)
+RETURNING runs.id;
+
+-- name: write_late
+INSERT INTO late_results (run_id, attempt, worker, outcome)
+SELECT * FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[]);
+
+-- name: lock_jobs
+-- Jobs whose runs may be joined by a held one at this moment. Jobs before runs: the lock order everywhere.
+SELECT job_id FROM job_cursors WHERE job_id = ANY($1::uuid[]) ORDER BY job_id FOR UPDATE;

@@ -1,0 +1,1 @@
+"""What keeps the ledger in motion: heartbeats, the guardian, partitions."""

@@ -1,0 +1,48 @@
+"""Heartbeat: how a node says "still alive", and knows when it may no longer be believed.
+
+Concede on doubt: past the last good heartbeat plus the lease, less a margin, on our own monotonic clock,
+``trusted`` is false, whatever the database would say. A node declared dead ends its process.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from mainspring.domain.ids import NodeId
+from mainspring.environment import Environment
+from mainspring.service import Stop
+from mainspring.store import nodes
+from mainspring.store.database import Database
+
+_MARGIN: Final = timedelta(seconds=1)
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        db: Database,
+        env: Environment,
+        node: NodeId,
+        *,
+        every: timedelta = nodes.HEARTBEAT_EVERY,
+        lease_for: timedelta = nodes.LEASE_FOR,
+    ) -> None:
+        self._db = db
+        self._env = env
+        self._node = node
+        self._every = every
+        self._trusted_for = (lease_for - _MARGIN).total_seconds()
+        self._trusted_until = env.monotonic() + self._trusted_for
+
+    def trusted(self) -> bool:
+        return self._env.monotonic() < self._trusted_until
+
+    async def run(self, stop: Stop) -> None:
+        while not stop.requested:
+            sent = (
+                self._env.monotonic()
+            )  # before asking: the lease counts from when the database heard us, at the earliest
+            await nodes.heartbeat(self._db, self._node)
+            self._trusted_until = sent + self._trusted_for
+            await stop.wait(self._every)

@@ -1,0 +1,1 @@
+"""Workers: claim no more than can start, run it, settle in batches."""

@@ -1,0 +1,142 @@
+"""A worker of one pool: pull, so that saturation is back-pressure.
+
+A claim takes no more than can start now, so nothing is hoarded and nothing lost is more than what was at
+work (F122). Outcomes are settled in batches by one task: whatever has ended while the last batch was being
+written goes with the next. A drain claims nothing more, waits out its grace, and gives the rest back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+from mainspring.domain.ids import NodeId
+from mainspring.domain.run import State
+from mainspring.domain.settling import GivenBack, Outcome
+from mainspring.environment import Environment
+from mainspring.service import Stop, first_of, shielded
+from mainspring.store.claim import ClaimedRun, claim
+from mainspring.store.database import Database
+from mainspring.store.jobs import Definitions
+from mainspring.store.settle import Ended, settle
+from mainspring.telemetry.events import Claimed, Events, Settled, Started
+from mainspring.worker.registry import Registry
+from mainspring.worker.runner import run_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    pool: str = "short"
+    concurrency: int = 100
+    look_every: timedelta = timedelta(milliseconds=25)  # an idle look is one indexed query
+    grace: timedelta = timedelta(seconds=20)
+
+
+class WorkerPool:
+    """Works for one pool until the stop, then drains."""
+
+    def __init__(
+        self, config: PoolConfig, *, db: Database, env: Environment, node: NodeId, registry: Registry, events: Events
+    ) -> None:
+        self._config = config
+        self._db = db
+        self._env = env
+        self._node = node
+        self._registry = registry
+        self._events = events
+        self._definitions = Definitions()
+        self._working: dict[asyncio.Task[None], ClaimedRun] = {}
+        self._ended: list[Ended] = []
+        self._news = asyncio.Event()  # an attempt ended: there is room, and something to settle
+
+    @property
+    def name(self) -> str:
+        return f"worker {self._config.pool}"
+
+    async def run(self, stop: Stop) -> None:
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(self._settle_until_drained(stop))
+            await self._claim(stop, group)
+            await self._drain()
+            self._news.set()
+            await settling
+
+    async def _claim(self, stop: Stop, group: asyncio.TaskGroup) -> None:
+        while not stop.requested:
+            room = self._config.concurrency - len(self._working)
+            runs = await self._take(room) if room else []
+            for run in runs:
+                task = group.create_task(self._work(run))
+                self._working[task] = run
+                task.add_done_callback(self._working.pop)
+            if not runs:
+                await self._wait_for_room_or_work(stop, room)
+
+    async def _wait_for_room_or_work(self, stop: Stop, room: int) -> None:
+        if room:
+            await stop.wait(self._config.look_every)
+        else:
+            await first_of(stop.wait(), self._news.wait())
+
+    async def _take(self, room: int) -> list[ClaimedRun]:
+        runs = await claim(
+            self._db,
+            self._definitions,
+            self._env,
+            pool=self._config.pool,
+            worker=self._node,
+            tasks=self._registry.names,
+            limit=min(room, 500),
+        )
+        if runs:
+            self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
+        return runs
+
+    async def _work(self, run: ClaimedRun) -> None:
+        self._events.emit(
+            Started(
+                run=run.id,
+                job=run.job_id,
+                task=run.job.task,
+                pool=self._config.pool,
+                attempt=run.attempt,
+                slot=run.slot,
+                late=run.started_at - run.slot,
+            )
+        )
+        outcome: Outcome = GivenBack()
+        try:
+            outcome = await run_attempt(self._registry.get(run.job.task), run)
+        finally:
+            self._ended.append(Ended(run, outcome))
+            self._news.set()
+
+    async def _drain(self) -> None:
+        """Let what is at work finish within the grace; what does not is given back, at no cost to its budget."""
+        if self._working:
+            await asyncio.wait(self._working, timeout=self._config.grace.total_seconds())
+        for task in list(self._working):
+            task.cancel()
+        while self._working:
+            await asyncio.wait(self._working)
+
+    async def _settle_until_drained(self, stop: Stop) -> None:
+        while not (stop.requested and not self._working and not self._ended):
+            await self._news.wait()
+            self._news.clear()
+            while self._ended:
+                batch, self._ended = self._ended[:1000], self._ended[1000:]
+                await shielded(self._settle(batch))
+
+    async def _settle(self, batch: list[Ended]) -> None:
+        report = await settle(self._db, self._env, batch)
+        states = [plan.state for plan in report.settled.values()]
+        self._events.emit(
+            Settled(
+                succeeded=states.count(State.SUCCEEDED),
+                failed=states.count(State.WAITING),
+                dead=states.count(State.DEAD),
+                late=len(report.late),
+            )
+        )
