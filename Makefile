@@ -1,6 +1,6 @@
 # Everything runs in .venv, which `tools/venv` makes from whatever Python >= 3.11 is here.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check lint types format bench bench-cron docs clean
+.PHONY: help run play test test-all check lint types format bench bench-cron docs clean
 
 BIN := .venv/bin
 # xdist would only add its start-up on one core
@@ -9,7 +9,10 @@ WORKERS := $(shell nproc 2>/dev/null || echo 2)
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
 
-run: .venv/.run ## try Mainspring: the schedule playground
+run: .venv/.run ## start Mainspring with example jobs, on the embedded Postgres; Ctrl-C stops it
+	@$(BIN)/mainspring dev
+
+play: .venv/.run ## try schedules out: type one, see what it means and when it fires
 	@$(BIN)/mainspring cron play
 
 test: lint types ## everything that guards main: lint, types, import contract, all tests in their ordinary size

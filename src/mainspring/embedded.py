@@ -48,6 +48,7 @@ from mainspring.domain.errors import MainspringError
 DISTRIBUTION = Path("/usr/lib/postgresql")
 LOG, UNFINISHED = "mainspring-server.log", "mainspring-unfinished"
 LOOK_EVERY, MINUTE = timedelta(milliseconds=5), timedelta(minutes=1)
+NOTHING = subprocess.DEVNULL
 LOG_LIMIT = 10 * 2**20  # bytes; a longer log begins again at the next start
 SOCKET_LIMIT = 107 - len("/.s.PGSQL.5432")  # bytes: what the kernel takes as an address
 
@@ -56,7 +57,13 @@ SOCKET_LIMIT = 107 - len("/.s.PGSQL.5432")  # bytes: what the kernel takes as an
 INITDB = ("--locale=C", "--encoding=UTF8", "--username=mainspring", "--auth=trust", "--data-checksums")
 LAPTOP = ("shared_buffers=128MB", "max_wal_size=512MB", "max_connections=100", "wal_level=replica", "timezone=UTC")
 DURABLE = ("fsync=on", "full_page_writes=on", "synchronous_commit=on")
-PRIVATE = ("listen_addresses=", "unix_socket_permissions=0700", "port=5432", "logging_collector=off")
+PRIVATE = (
+    "listen_addresses=",
+    "unix_socket_permissions=0700",
+    "port=5432",
+    "logging_collector=off",
+    "log_timezone=UTC",
+)
 
 # Runs in the child. A program, not a preexec_fn: Python code in a fork beside other threads can deadlock. The uid
 # changes first, as that clears the death signal. If the parent died before prctl, getppid names another. A shell
@@ -68,7 +75,7 @@ try:
     if os.geteuid() != int(uid):
         os.setgroups([]), os.setgid(int(gid)), os.setuid(int(uid))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
+    pass  # PR_SET_PDEATHSIG
     if os.getppid() == int(parent):
         os.execv(command[0], command)
 except OSError as error:
@@ -166,11 +173,11 @@ def running(data_dir: Path | None = None, *, settings: Mapping[str, str] = {}) -
 
 def find() -> Installation:
     """Return the Postgres to use: MAINSPRING_PG_BIN, else the wheel's, else the newest of the distribution."""
-    packaged = sorted(
-        DISTRIBUTION.glob("*/bin"), key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))]
-    )
+    if sys.platform != "linux":
+        raise EmbeddedUnavailable(f"no embedded Postgres on {sys.platform}: use a server of your own with --dsn")
+    packaged = sorted(DISTRIBUTION.glob("[1-9][0-9]/bin"), reverse=True)
     chosen = os.environ.get("MAINSPRING_PG_BIN")
-    for where in [Path(chosen).resolve()] if chosen else [_wheel(), *reversed(packaged)]:
+    for where in [Path(chosen).resolve()] if chosen else [_wheel(), *packaged]:
         if (where / "postgres").exists():
             done = _run(None, where / "postgres", "--version")
             if version := re.search(r"\d\S*", done.stdout):
@@ -208,6 +215,8 @@ def _account(data_dir: Path) -> Account:
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if data_dir.exists() and (owner := data_dir.stat()).st_uid != 0:
+        with suppress(KeyError):  # its own group: the directory's may be root's
+            return Account(*pwd.getpwuid(owner.st_uid)[2:4])
         return Account(owner.st_uid, owner.st_gid)
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
@@ -215,12 +224,11 @@ def _account(data_dir: Path) -> Account:
     raise EmbeddedUnavailable(f"Postgres does not run as root: make {data_dir}, and `chown` it to another user")
 
 
-def _run(account: Account | None, *command: str | Path, log: int | None = None) -> subprocess.CompletedProcess[str]:
-    options: dict[str, Any] = {"cwd": "/", "env": _environment(), "stdin": subprocess.DEVNULL}
+def _run(account: Account | None, *command: str | Path, stdin: int = NOTHING) -> subprocess.CompletedProcess[str]:
+    options: dict[str, Any] = {"cwd": "/", "env": _environment(), "stdin": stdin}
     if account and account.uid != os.geteuid():
         options |= {"user": account.uid, "group": account.gid, "extra_groups": []}
-    out = subprocess.PIPE if log is None else log
-    return subprocess.run(command, **options, stdout=out, stderr=out, text=True, check=False)  # noqa: S603
+    return subprocess.run(command, **options, capture_output=True, text=True, check=False)  # noqa: S603
 
 
 def _environment() -> dict[str, str]:
@@ -237,20 +245,23 @@ def _within_reach(found: Installation, account: Account) -> Installation:
         return found
     if found.bin != _wheel():
         raise EmbeddedUnavailable(f"user {account.uid} may not execute {found.bin}/postgres: give it access")
+    site, package = found.bin.parents[2], found.bin.parents[1].name  # the binaries find their libraries beside them
 
     def make(new: Path) -> None:
-        shutil.copytree(found.bin.parent, new, symlinks=True, dirs_exist_ok=True)
+        for part in (found.bin.parent, site / f"{package}.libs"):
+            shutil.copytree(part, new / part.relative_to(site), symlinks=True)
         _run(None, "chmod", "-R", "a+rX", new)
 
     size = (found.bin / "postgres").stat().st_size
-    return found._replace(bin=_made_once(_cache(account) / f"postgres-{found.version}-{size}", make) / "bin")
+    copy = _made_once(_cache(account) / f"postgres-{found.version}-{size}", make)
+    return found._replace(bin=copy / found.bin.relative_to(site))
 
 
 def _cache(account: Account) -> Path:
     """Return a directory of ours that nobody else writes to, and that the server's user may enter."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  no error if homeless
     other = "/var/cache/mainspring" if os.geteuid() == 0 else f"/var/tmp/mainspring-{os.geteuid()}"  # noqa: S108
-    for where in (Path(home, "mainspring"), Path(other)):
+    for where in filter(Path.is_absolute, (Path(home, "mainspring"), Path(other))):
         with suppress(OSError):
             where.mkdir(mode=0o755, parents=True, exist_ok=True)
             status = where.lstat()
@@ -295,12 +306,10 @@ def _is_new(data_dir: Path, installation: Installation) -> bool:
 def _make_directory(data_dir: Path, account: Account) -> None:
     parent = next(path for path in data_dir.parents if path.exists())
     if not _may_enter(account, parent):
-        raise EmbeddedUnavailable(
-            f"Postgres would run as user {account.uid}, who may not enter {parent}: choose another"
-        )
+        raise EmbeddedUnavailable(f"Postgres would run as user {account.uid}, who may not enter {parent}")
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not any(data_dir.iterdir()):
-        os.chown(data_dir, *account)
+        os.lchown(data_dir, *account)
 
 
 @contextmanager
@@ -352,8 +361,9 @@ def _fill(data_dir: Path, source: Path, account: Account, log: int, *, durable: 
     """Copy the template. Whoever copies has the log, and so the lock, even should we die meanwhile."""
     script = f"""cd "$1"; : >> {UNFINISHED}; find . -mindepth 1 ! -name {LOG} ! -name {UNFINISHED} -delete
         cp -a "$0/." .; {"sync -f ." if durable else ":"}; rm {UNFINISHED}"""
-    if _run(account, "sh", "-euc", script, source, data_dir, log=log).returncode != 0:
-        raise EmbeddedUnavailable(f"no new cluster in {data_dir}: {_end_of_log(data_dir)}")
+    done = _run(account, "sh", "-euc", script, source, data_dir, stdin=log)
+    if done.returncode != 0:
+        raise EmbeddedUnavailable(f"no new cluster in {data_dir}: {' '.join(done.stderr.splitlines()[-1:])}")
 
 
 def _socket_directory(data_dir: Path, account: Account) -> Path:
@@ -365,7 +375,7 @@ def _socket_directory(data_dir: Path, account: Account) -> Path:
         if len(os.fsencode(where)) <= SOCKET_LIMIT and _may_enter(account, where.parent):
             shutil.rmtree(where, ignore_errors=True)
             where.mkdir(mode=0o700)  # fails if a stranger's is in the way
-            os.chown(where, *account)
+            os.lchown(where, *account)
             return where
     raise EmbeddedUnavailable(f"no place for a socket of user {account.uid}: set TMPDIR to a short path it may enter")
 
@@ -373,7 +383,7 @@ def _socket_directory(data_dir: Path, account: Account) -> Path:
 def _spawn(command: list[str], account: Account, log: int) -> tuple[subprocess.Popen[bytes], threading.Event]:
     """Start the server from a thread that outlives it: to the kernel, its parent is the thread that forked."""
     command = [sys.executable, "-I", "-S", "-c", LAUNCHER, f"{os.getpid()}", *map(str, account), *command]
-    options: dict[str, Any] = {"cwd": "/", "env": _environment(), "stdin": subprocess.DEVNULL}
+    options: dict[str, Any] = {"cwd": "/", "env": _environment(), "stdin": NOTHING}
     options |= {"stdout": log, "stderr": log, "start_new_session": True}  # Ctrl-C is for us: we stop the server last
     started: Future[subprocess.Popen[bytes]] = Future()
     exited = threading.Event()
@@ -401,4 +411,6 @@ def _wait_until_ready(server: Server, deadline: float) -> None:
 
 
 def _end_of_log(data_dir: Path) -> str:
-    return "\n  ".join(["its log ends", *(data_dir / LOG).read_text(errors="replace").splitlines()[-8:]])
+    free = shutil.disk_usage(data_dir).free // 2**20
+    full = f"only {free} MB are free there; " if free < 32 else ""  # then the log may lack the very line that says so
+    return "\n  ".join([f"{full}its log ends", *(data_dir / LOG).read_text(errors="replace").splitlines()[-8:]])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from mainspring.engines.poll import Poll
 from mainspring.environment import Environment
 from mainspring.service import Service, Stop, run_all
 from mainspring.store import nodes
-from mainspring.store.database import Database
+from mainspring.store.database import Database, open_database
 from mainspring.store.fire import fire
 from mainspring.store.history import make_partitions
 from mainspring.store.jobs import Definitions, put_missing
@@ -45,10 +46,13 @@ class NodeSettings:
     heartbeat_every: timedelta = nodes.HEARTBEAT_EVERY
 
 
-async def prepare(db: Database) -> None:
-    """Bring the schema up to date and make today's partitions."""
-    await migrate(db)
-    await make_partitions(db, days=7)
+@asynccontextmanager
+async def open_ledger(dsn: str) -> AsyncIterator[Database]:
+    """Connect, and bring the schema and the partitions up to date."""
+    async with open_database(dsn) as db:
+        await migrate(db)
+        await make_partitions(db, days=7)
+        yield db
 
 
 async def run_node(

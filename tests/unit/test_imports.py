@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "upkeep": ({"domain", "environment", "service", "store", "telemetry"}, set()),
     "worker": ({"domain", "environment", "service", "store", "telemetry"}, set()),
     "embedded": ({"domain"}, set()),
+    "demo": ({"domain", "worker"}, set()),
     "insight": ({"domain", "store"}, set()),
     "testing": ({"domain", "environment", "telemetry"}, set()),
     "roles": (
@@ -37,7 +38,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         },
         set(),
     ),
-    "cli": ({"domain", "embedded", "environment", "insight", "roles", "service", "telemetry"}, {"click", "rich"}),
+    "cli": (
+        {"demo", "domain", "embedded", "environment", "insight", "roles", "service", "telemetry"},
+        {"click", "rich"},
+    ),
 }
 
 

@@ -1,0 +1,127 @@
+"""``mainspring dev``: everything in one process, on an embedded Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from mainspring import demo, embedded
+from mainspring.cli.params import Duration
+from mainspring.environment import SystemEnvironment
+from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
+from mainspring.service import Stop, signals
+from mainspring.telemetry.events import (
+    AnyEvent,
+    Events,
+    Fired,
+    JobQuarantined,
+    Recovered,
+    ServiceInterrupted,
+    Settled,
+    Started,
+)
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".mainspring"),
+    show_default=True,
+    help="Where the embedded Postgres keeps its data; a second start continues with it.",
+)
+@click.option("--dsn", help="Use this Postgres instead of the embedded one.")
+@click.option("--for", "lasting", type=Duration(), help="Stop by itself after this long, such as 20s.")
+@click.option("--engine", type=click.Choice(["peers", "poll"]), default="peers", show_default=True)
+def dev(data_dir: Path, dsn: str | None, lasting: timedelta | None, engine: EngineName) -> None:
+    """Run scheduler and worker in one process, with example jobs, and show what fires.
+
+    \b
+    mainspring dev
+    mainspring dev --for 20s --data-dir /tmp/try
+    """
+    private = nullcontext(None) if dsn else embedded.running(data_dir.absolute())
+    with private as server:
+        where = dsn or (server.dsn if server else "")
+        asyncio.run(_run(where, lasting, NodeSettings(engine=engine)))
+
+
+async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> None:
+    env = SystemEnvironment()
+    screen = Screen()
+    async with open_ledger(dsn) as db:
+        new = await put_jobs(db, env, demo.JOBS)
+        click.echo(f"{new} example jobs written" if new else "continuing with the jobs that are there")
+        click.echo("Ctrl-C stops\n")
+        stop = Stop(env)
+        with signals(stop):
+            async with asyncio.TaskGroup() as group:
+                if lasting is not None:
+                    group.create_task(_stop_after(lasting, stop))
+                await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=demo.registry())
+                stop.request()
+    screen.close()
+
+
+async def _stop_after(lasting: timedelta, stop: Stop) -> None:
+    if not await stop.wait(lasting):
+        stop.request()
+
+
+class Screen:
+    """A subscriber that writes a line per start, and adds up what it has seen."""
+
+    def __init__(self) -> None:
+        self._late: list[timedelta] = []
+        self._fired = self._skipped = self._succeeded = self._failed = self._dead = 0
+
+    def __call__(self, event: AnyEvent) -> None:
+        match event:
+            case Started():
+                self._started(event)
+            case Fired():
+                self._fired += event.runs
+                self._skipped += event.skips
+            case Settled():
+                self._succeeded += event.succeeded
+                self._failed += event.failed
+                self._dead += event.dead
+                if event.failed:
+                    click.secho(f"{'':13}{event.failed} failed, to be tried again", fg="yellow")
+                if event.dead:
+                    click.secho(f"{'':13}{event.dead} dead", fg="red")
+            case Recovered(kind=kind, count=count):
+                click.secho(f"{'':13}recovered {count} {kind}", fg="cyan")
+            case ServiceInterrupted(service=service, error=error):
+                click.secho(f"{service} interrupted: {error}", fg="yellow", err=True)
+            case JobQuarantined(job=job):
+                click.secho(f"job {job} is quarantined", fg="red", err=True)
+            case _:
+                pass
+
+    def _started(self, event: Started) -> None:
+        slot = f"{event.slot:%H:%M:%S}" if event.slot else "by hand"
+        again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
+        if event.attempt == 1:
+            self._late.append(event.late)
+        click.echo(f"{slot}  {event.task:12} {_milliseconds(event.late):>9} late{again}")
+
+    def close(self) -> None:
+        """Say what happened in all."""
+        click.echo()
+        click.echo(f"{self._fired} runs fired, {self._skipped} slots skipped with a reason")
+        click.echo(f"{self._succeeded} succeeded, {self._failed} attempts failed, {self._dead} dead")
+        if self._late:
+            late = sorted(self._late)
+            p50, p99 = late[len(late) // 2], late[min(len(late) * 99 // 100, len(late) - 1)]
+            click.echo(f"late: p50 {_milliseconds(p50)}, p99 {_milliseconds(p99)}, max {_milliseconds(late[-1])}")
+
+
+def _milliseconds(length: timedelta) -> str:
+    return (
+        f"{length / timedelta(milliseconds=1):.0f} ms" if length < timedelta(seconds=10) else f"{length}".split(".")[0]
+    )

@@ -1,0 +1,111 @@
+"""Changes to a job: edit, pause, resume, delete. Each is a version, appended under the job's row lock.
+
+Promise. A change and a fire of the same job are one after the other. After ``effective_at``, stamped by the
+database clock under that lock, nothing of the old version fires (I3); what was due before it and had not
+fired is recorded as superseded in the same transaction, so that no slot is left without a decision (I1).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from mainspring.domain.errors import Conflict, NotFound, StaleVersion
+from mainspring.domain.ids import JobId
+from mainspring.domain.job import Job, JobState, job_from_json, job_to_json
+from mainspring.environment import Environment
+from mainspring.store.database import Connection, Database
+from mainspring.store.queries import queries
+from mainspring.store.runs import cancel_runs_of
+
+_SQL = queries("changes")
+_TICK = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What to change; what is not given stays as it is."""
+
+    definition: Job | None = None
+    state: JobState | None = None
+    if_version: int | None = None  # refuse if somebody else was quicker
+    author: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    version: int
+    effective_at: datetime
+    superseded: int  # slots that were due and had not fired
+
+
+async def change_job(db: Database, env: Environment, job_id: JobId, change: Change) -> Changed:
+    """Append a version to a job.
+
+    Resuming does not catch up: the next slot is the first after ``effective_at``.
+
+    Raises:
+        NotFound: there is no such job, or it was deleted.
+        StaleVersion: it is not at ``if_version`` any more.
+        Conflict: a finished job cannot be paused or resumed; edit its schedule.
+    """
+    async with db.transaction() as tx:
+        row = await _lock(tx, job_id, change)
+        effective_at: datetime = await tx.fetchval(_SQL["clock"])
+        await env.reach("change.locked")
+        old = job_from_json(json.loads(row["definition"]))
+        superseded, last_slot = await _supersede(tx, row, old, effective_at)
+        new, state = change.definition or old, change.state or JobState(row["state"])
+        if change.definition is not None and state is JobState.FINISHED:
+            state = JobState.ACTIVE  # a new schedule may have slots again
+        next_fire_at = None
+        if state is JobState.ACTIVE:
+            next_fire_at = new.schedule.next_after(max(effective_at, last_slot or effective_at))
+            state = JobState.ACTIVE if next_fire_at is not None else JobState.FINISHED
+        version = row["version"] + 1
+        await tx.execute(
+            _SQL["append_version"],
+            job_id,
+            version,
+            state.value,
+            json.dumps(job_to_json(new)),
+            effective_at,
+            change.author,
+            change.reason,
+            next_fire_at,
+            last_slot,
+            new.name,
+        )
+        if state is JobState.DELETED:
+            await cancel_runs_of(tx, job_id)
+        await env.reach("change.commit")
+    return Changed(version=version, effective_at=effective_at, superseded=superseded)
+
+
+async def _lock(tx: Connection, job_id: JobId, change: Change) -> asyncpg.Record:
+    row = await tx.fetchrow(_SQL["lock_job"], job_id)
+    if row is None:
+        raise NotFound(f"there is no job {job_id}")
+    if change.if_version is not None and row["version"] != change.if_version:
+        raise StaleVersion(f"job {job_id} is at version {row['version']}, not at {change.if_version}; look again")
+    pausing = change.state in (JobState.ACTIVE, JobState.PAUSED)
+    if pausing and row["state"] == JobState.FINISHED and change.definition is None:
+        raise Conflict(f"job {job_id} is finished: no slot is left; edit its schedule instead")
+    return row
+
+
+async def _supersede(
+    tx: Connection, row: asyncpg.Record, old: Job, effective_at: datetime
+) -> tuple[int, datetime | None]:
+    """Record what is due and undecided; return how many slots that is, and the newest of them."""
+    due_from = row["next_fire_at"]
+    if row["state"] != JobState.ACTIVE or due_from > effective_at:
+        return 0, row["last_slot"]
+    newest = old.schedule.previous_before(effective_at + _TICK) or due_from
+    covers = old.schedule.count(due_from, newest + _TICK) or 1
+    await tx.execute(_SQL["supersede"], row["job_id"], newest, due_from, covers, row["version"], effective_at)
+    return covers, newest

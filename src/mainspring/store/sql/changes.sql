@@ -1,0 +1,23 @@
+-- name: lock_job
+-- The same row lock as a fire's, waited for: a change and a fire are one after the other, never both.
+SELECT c.job_id, c.version, c.state, c.next_fire_at, c.last_slot, v.definition
+  FROM job_cursors AS c JOIN job_versions AS v ON v.job_id = c.job_id AND v.version = c.version
+ WHERE c.job_id = $1 AND c.state <> 'deleted'
+   FOR UPDATE OF c;
+
+-- name: supersede
+-- What was due and not yet fired when the change took effect: decided now, so that nothing of the old schedule fires after it.
+INSERT INTO skips (job_id, slot, first_slot, covers_count, disposition, version, decided_at)
+VALUES ($1, $2, $3, $4, 'superseded', $5, $6);
+
+-- name: append_version
+WITH appended AS (
+    INSERT INTO job_versions (job_id, version, state, definition, effective_at, author, reason)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+), moved AS (
+    UPDATE job_cursors SET version = $2, state = $3, next_fire_at = $8, last_slot = coalesce($9, last_slot) WHERE job_id = $1
+)
+UPDATE jobs SET version = $2, name = $10, deleted_at = CASE WHEN $3 = 'deleted' THEN $5 END WHERE id = $1;
+
+-- name: clock
+SELECT clock_timestamp();

@@ -1,0 +1,67 @@
+"""``mainspring dev`` as a person starts it: a real process, an embedded Postgres of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A directory that the account Postgres runs as may enter, which is not so of pytest's own under root."""
+    with TemporaryDirectory(prefix="mainspring-test-") as parent:
+        Path(parent).chmod(0o755)
+        yield Path(parent) / "data"
+
+
+def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mainspring", "dev", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_it_fires_stops_by_itself_and_goes_on_where_it_ended(data_dir: Path) -> None:
+    first = dev("--data-dir", str(data_dir), "--for", "3s")
+    second = dev("--data-dir", str(data_dir), "--for", "2s", "--engine", "poll")
+
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "4 example jobs written" in first.stdout
+    assert "continuing with the jobs that are there" in second.stdout
+    slots = re.findall(r"^(\d\d:\d\d:\d\d)  heartbeat", first.stdout + second.stdout, re.MULTILINE)
+    assert len(slots) == len(set(slots)) >= 4  # none twice, across the gap
+    assert "succeeded" in second.stdout
+
+
+def test_interrupting_it_stops_everything(data_dir: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mainspring", "dev", "--data-dir", str(data_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "heartbeat" in line:
+            break
+
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 0, errors
+    assert "succeeded" in output
+    assert not (data_dir / "postmaster.pid").exists()
+
+
+def test_an_unreachable_database_is_said_in_one_line() -> None:
+    result = dev("--dsn", "postgresql://nobody@127.0.0.1:1/none", "--for", "1s")
+
+    assert result.returncode == 6
+    assert "Traceback" not in result.stderr
+    assert "the database cannot be reached" in result.stderr
