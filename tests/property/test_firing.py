@@ -50,7 +50,6 @@ def due_job(schedule: Schedule, **changes: object) -> DueJob:
     assert cursor is not None
     defaults: dict[str, object] = {
         "id": JOB,
-        "version": 1,
         "schedule": schedule,
         "cursor": cursor,
         "fired": 0,

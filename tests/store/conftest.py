@@ -35,7 +35,7 @@ async def template(server: embedded.Server) -> str:
 @pytest_asyncio.fixture(loop_scope="session")
 async def dsn(server: embedded.Server, template: str) -> AsyncIterator[str]:
     name = f"ledger_{next(_NUMBERS)}"
-    await _execute(server.dsn, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    await _execute(server.dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
     yield _named(server.dsn, name)
     await _execute(server.dsn, f"DROP DATABASE {name} WITH (FORCE)")
 

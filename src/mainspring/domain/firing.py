@@ -83,8 +83,7 @@ class Going:
 class DueJob:
     """A locked job whose cursor is due."""
 
-    id: JobId
-    version: int
+    id: JobId  # matters to jitter alone
     schedule: Schedule
     cursor: datetime
     fired: int  # runs that its schedule has fired so far; counts against max_fires
@@ -108,10 +107,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirePlan:
-    """What one due job turns into."""
+    """What a due job turns into. It names no job: jobs alike in all that matters share one plan."""
 
-    job: JobId
-    version: int
     decisions: tuple[Decision, ...]  # oldest first; a skip is a decision too, so never empty
     cursor: datetime  # next_fire_at as it was locked: the compare of compare-and-set
     next_fire_at: datetime | None  # None: that was its last slot
@@ -148,11 +145,9 @@ def plan_fire(job: DueJob, *, now: datetime) -> FirePlan:
     if exhausted and fires:  # what would come after the last fire is not due any more
         decisions = [decision for decision in decisions if decision.slot <= fires[-1]]
     return FirePlan(
-        job=job.id,
-        version=job.version,
         decisions=tuple(decisions),
         cursor=job.cursor,
-        next_fire_at=None if exhausted else job.schedule.next_after(due.newest, fired=job.fired + len(fires)),
+        next_fire_at=None if exhausted else due.following,
         fired=len(fires),
         cancel_going=bool(fires) and job.overlap.policy is Overlaps.CANCEL_OTHER and job.going.released > 0,
     )
@@ -164,14 +159,21 @@ class _Due:
     def __init__(self, job: DueJob, now: datetime) -> None:
         self._job = job
         self._now = now
-        self._schedule = replace(job.schedule, max_fires=None)  # slots that do not fire do not count against it
-        newest = job.schedule.previous_before(now + _TICK)
-        self.newest = job.cursor if newest is None or newest < job.cursor else newest
+        self._schedule = job.schedule  # without max_fires: slots that do not fire do not count against it
+        if job.schedule.max_fires is not None:
+            self._schedule = replace(job.schedule, max_fires=None)
+        self.newest = job.cursor
+        self.following = self._schedule.next_after(job.cursor)
+        if self.following is not None and self.following <= now:  # more than one is due
+            self.newest = self._schedule.previous_before(now + _TICK) or job.cursor
+            self.following = self._schedule.next_after(self.newest)
 
     def missed(self) -> tuple[list[datetime], list[Decision]]:
         """Apply the misfire policy: return the slots that should run, and decisions for those that should not."""
         misfire, oldest = self._job.misfire, self._job.cursor
         decisions: list[Decision] = []
+        if self.newest == oldest and self._now - oldest <= min(misfire.window or ON_TIME, ON_TIME):
+            return [oldest], decisions  # one slot, on time: nearly always
         if misfire.window is not None and (opens := self._now - misfire.window) > oldest:
             decisions += self._stretch(oldest, opens, Disposition.EXPIRED)
             oldest = opens

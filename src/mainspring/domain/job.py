@@ -83,9 +83,10 @@ def job_to_json(job: Job) -> dict[str, Json]:
     return {name: _WRITE[name](value) for name, value in _changed(job)}
 
 
-def job_from_json(document: Mapping[str, Json]) -> Job:
-    """Read what :func:`job_to_json` wrote."""
-    return Job(**{name: _READ[name](value) for name, value in document.items()})
+def job_from_json(document: Mapping[str, Json], *, schedule: Schedule | None = None) -> Job:
+    """Read what :func:`job_to_json` wrote; ``schedule`` spares reading one that is known already."""
+    given = {name: _READ[name](value) for name, value in document.items()}
+    return Job(**given) if schedule is None else Job(**given, schedule=schedule)
 
 
 def schedule_to_json(schedule: Schedule) -> dict[str, Json]:

@@ -33,10 +33,13 @@ from mainspring.store.queries import queries
 
 _SQL = queries("fire")
 _LEASE = queries("nodes")["hold_fence"]
+_IDLE = Going()
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
+    id: JobId
+    version: int
     job: Job
     plan: FirePlan
 
@@ -89,7 +92,10 @@ def _more(selection: Selection, rows: Sequence[asyncpg.Record]) -> bool:
 async def _plan(
     tx: Connection, definitions: Definitions, rows: Sequence[asyncpg.Record]
 ) -> tuple[list[_Planned], tuple[JobId, ...]]:
-    """Plan each job by itself: one that raises must not stop the others (F15)."""
+    """Plan each job by itself: one that raises must not stop the others (F15).
+
+    Jobs with the same schedule, cursor and policies have the same plan; in a herd that is nearly all of them.
+    """
     if not rows:
         return [], ()
     jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
@@ -97,22 +103,34 @@ async def _plan(
         row["job_id"]: Going(released=row["released"], held=row["held"])
         for row in await tx.fetch(_SQL["going"], [row["job_id"] for row in rows])
     }
-    planned, broken = [], []
+    planned: list[_Planned] = []
+    broken: list[JobId] = []
+    shared: dict[tuple[object, ...], FirePlan] = {}
     for row in rows:
-        job = jobs[row["job_id"]]
+        job_id = JobId(row["job_id"])
+        due = _due(row, jobs[job_id], going.get(job_id, _IDLE))
+        alike = _alike(due)
         try:
-            plan = plan_fire(_due(row, job, going.get(row["job_id"], Going())), now=row["locked_at"])
+            plan = shared.get(alike) or plan_fire(due, now=row["locked_at"])
         except Exception:  # noqa: BLE001 - whatever it is, it is this job's, and the others are due
-            broken.append(JobId(row["job_id"]))
+            broken.append(job_id)
         else:
-            planned.append(_Planned(job, plan))
+            if not due.jitter:
+                shared[alike] = plan
+            planned.append(_Planned(job_id, row["version"], jobs[job_id], plan))
     return planned, tuple(broken)
+
+
+def _alike(due: DueJob) -> tuple[object, ...]:
+    """Return what a plan depends on. Definitions share schedule objects, so the object stands for its value."""
+    jittered = due.id if due.jitter else None
+    fired = 0 if due.schedule.max_fires is None else due.fired
+    return id(due.schedule), due.cursor, fired, due.misfire, due.overlap, due.going, jittered
 
 
 def _due(row: asyncpg.Record, job: Job, going: Going) -> DueJob:
     return DueJob(
         id=JobId(row["job_id"]),
-        version=row["version"],
         schedule=job.schedule,
         cursor=row["next_fire_at"],
         fired=row["fired"],
@@ -149,15 +167,15 @@ def _rows(planned: Sequence[_Planned]) -> tuple[list[Any], list[Any], list[Any],
         ageing = job.priority * AGEING
         for decision in plan.decisions:
             if decision.disposition is Disposition.FIRED and decision.ready_at is not None:
-                lane = plan.job if job.overlap.exclusive and not decision.held else None
+                lane = item.id if job.overlap.exclusive and not decision.held else None
                 rank = decision.ready_at - ageing
-                identity = scheduled_run_id(plan.job, decision.slot)
+                identity = scheduled_run_id(item.id, decision.slot)
                 placed = (decision.slot, decision.ready_at, rank, job.pool, job.task, decision.held, lane)
-                runs.append((identity, plan.job, job.tenant, plan.version, *placed))
+                runs.append((identity, item.id, job.tenant, item.version, *placed))
             else:
                 stretch = (decision.slot, decision.first, decision.covers, decision.disposition.value)
-                skips.append((plan.job, *stretch, plan.version))
-        cursors.append((plan.job, plan.cursor, plan.next_fire_at, plan.last_slot, plan.fired))
+                skips.append((item.id, *stretch, item.version))
+        cursors.append((item.id, plan.cursor, plan.next_fire_at, plan.last_slot, plan.fired))
         if plan.cancel_going:
-            cancelled.append(plan.job)
+            cancelled.append(item.id)
     return runs, skips, cursors, cancelled

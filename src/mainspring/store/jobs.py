@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from uuid import UUID
 
 from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId, shard_of
-from mainspring.domain.job import Job, job_from_json, job_to_json
+from mainspring.domain.job import Job, job_from_json, job_to_json, schedule_from_json
+from mainspring.domain.schedule import Schedule
 from mainspring.store.database import Connection, columns
 from mainspring.store.queries import queries
 
@@ -44,11 +46,17 @@ class Definitions:
                 self._known.clear()  # a cold read costs one indexed query; bookkeeping for a better choice costs always
                 unknown = pairs
             for row in await tx.fetch(_SQL["definitions"], *columns(unknown, 2)):
-                self._known[row["job_id"], row["version"]] = job_from_json(json.loads(row["definition"]))
+                rest = json.loads(row["rest"])
+                self._known[row["job_id"], row["version"]] = job_from_json(rest, schedule=_schedule(row["schedule"]))
         try:
             return {job_id: self._known[job_id, version] for job_id, version in pairs}
         except KeyError as missing:
             raise BrokenInvariant(f"there is no definition for {missing.args[0]}") from missing
+
+
+@lru_cache(maxsize=50_000)
+def _schedule(text: str) -> Schedule:
+    return schedule_from_json(json.loads(text))
 
 
 async def put_missing(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> int:
