@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -24,6 +24,7 @@ from mainspring.store.fire import fire
 from mainspring.store.history import make_partitions
 from mainspring.store.jobs import Definitions, put_missing
 from mainspring.store.migrations import migrate
+from mainspring.store.slots import Evidence, evidence
 from mainspring.telemetry.events import Events, NodeRegistered
 from mainspring.upkeep.guardian import Guardian, Watch
 from mainspring.upkeep.heartbeat import Heartbeat
@@ -89,6 +90,12 @@ async def put_jobs(db: Database, env: Environment, jobs: Sequence[Job]) -> int:
     """Write those jobs whose names are not taken; return how many are new."""
     async with db.transaction() as tx:
         return await put_missing(tx, [(JobId(env.new_id()), job) for job in jobs])
+
+
+async def evidence_of(dsn: str, job: str, instant: datetime) -> Evidence:
+    """Read what the ledger at ``dsn`` knows about a job at an instant."""
+    async with open_ledger(dsn) as db:
+        return await evidence(db, job, instant)
 
 
 def _role(settings: NodeSettings) -> str:

@@ -6,18 +6,70 @@ from datetime import timedelta
 import pytest
 
 from mainspring import Every, Schedule
+from mainspring.domain.firing import Misfire, Misfires
 from mainspring.domain.job import Job
 from mainspring.environment import SystemEnvironment
 from mainspring.roles import EngineName, NodeSettings, put_jobs, run_node
 from mainspring.service import Stop
 from mainspring.store.database import Database
-from mainspring.telemetry.events import Events, LeadershipTaken, Settled
+from mainspring.telemetry.events import Events, LeadershipTaken, Settled, Started
 from mainspring.testing import Recorder
+from mainspring.worker.pool import PoolConfig
 from mainspring.worker.registry import Context, Registry
 
 from .ledger import Ledger
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_full_worker_goes_on_as_soon_as_it_has_room(concurrency: int, db: Database, ledger: Ledger) -> None:
+    env, recorder = SystemEnvironment(), Recorder()
+    stop, registry, at_once, most = Stop(env), Registry(), 0, 0
+
+    async def work(_context: Context) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+
+    registry.add("noop", work)
+    await ledger.given_jobs(50, misfire=Misfire(policy=Misfires.LATEST))
+    await ledger.fire()
+    # Never looks by itself: only the end of a run may make it look again.
+    pool = PoolConfig(concurrency=concurrency, look_every=timedelta(hours=1))
+    settings = NodeSettings(engine=None, pools=(pool,))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_node(settings, stop, db=db, env=env, events=Events(recorder), registry=registry))
+        await recorder.until(lambda seen: sum(event.succeeded for event in seen.of(Settled)) == 50, timeout=20)
+        stop.request()
+
+    assert most <= concurrency
+    await ledger.check()
+
+
+async def test_a_drain_gives_back_what_does_not_finish_in_time(db: Database, ledger: Ledger) -> None:
+    env, recorder = SystemEnvironment(), Recorder()
+    stop, registry = Stop(env), Registry()
+
+    async def hang(_context: Context) -> None:
+        await asyncio.Event().wait()
+
+    registry.add("noop", hang)
+    await ledger.given_jobs(5, misfire=Misfire(policy=Misfires.LATEST))
+    await ledger.fire()
+    settings = NodeSettings(engine=None, pools=(PoolConfig(grace=timedelta(milliseconds=50)),))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_node(settings, stop, db=db, env=env, events=Events(recorder), registry=registry))
+        await recorder.until(lambda seen: len(seen.of(Started)) == 5)
+        stop.request()
+
+    rows = await ledger.rows("SELECT state, attempt, failures, count(*) FROM runs GROUP BY 1, 2, 3")
+    assert rows == [{"state": "queued", "attempt": 1, "failures": 0, "count": 5}]
+    await ledger.check()
 
 
 @pytest.mark.parametrize("engine", ["peers", "poll"])

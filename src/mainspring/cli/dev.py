@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from mainspring import demo, embedded
+from mainspring import demo
+from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.params import Duration
 from mainspring.environment import SystemEnvironment
 from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
@@ -27,14 +27,7 @@ from mainspring.telemetry.events import (
 
 
 @click.command()
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".mainspring"),
-    show_default=True,
-    help="Where the embedded Postgres keeps its data; a second start continues with it.",
-)
-@click.option("--dsn", help="Use this Postgres instead of the embedded one.")
+@database_options
 @click.option("--for", "lasting", type=Duration(), help="Stop by itself after this long, such as 20s.")
 @click.option("--engine", type=click.Choice(["peers", "poll"]), default="peers", show_default=True)
 def dev(data_dir: Path, dsn: str | None, lasting: timedelta | None, engine: EngineName) -> None:
@@ -44,9 +37,7 @@ def dev(data_dir: Path, dsn: str | None, lasting: timedelta | None, engine: Engi
     mainspring dev
     mainspring dev --for 20s --data-dir /tmp/try
     """
-    private = nullcontext(None) if dsn else embedded.running(data_dir.absolute())
-    with private as server:
-        where = dsn or (server.dsn if server else "")
+    with ledger_at(dsn, data_dir) as where:
         asyncio.run(_run(where, lasting, NodeSettings(engine=engine)))
 
 

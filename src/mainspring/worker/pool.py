@@ -48,7 +48,8 @@ class WorkerPool:
         self._definitions = Definitions()
         self._working: dict[asyncio.Task[None], ClaimedRun] = {}
         self._ended: list[Ended] = []
-        self._news = asyncio.Event()  # an attempt ended: there is room, and something to settle
+        self._news = asyncio.Event()  # there is something to settle
+        self._look = asyncio.Event()  # there is room again, or settling released a run: look at once
 
     @property
     def name(self) -> str:
@@ -64,20 +65,19 @@ class WorkerPool:
 
     async def _claim(self, stop: Stop, group: asyncio.TaskGroup) -> None:
         while not stop.requested:
+            self._look.clear()  # before counting: whatever is freed from here on sets it again
             room = self._config.concurrency - len(self._working)
             runs = await self._take(room) if room else []
             for run in runs:
                 task = group.create_task(self._work(run))
                 self._working[task] = run
-                task.add_done_callback(self._working.pop)
+                task.add_done_callback(self._freed)
             if not runs:
-                await self._wait_for_room_or_work(stop, room)
+                await first_of(stop.wait(self._config.look_every if room else None), self._look.wait())
 
-    async def _wait_for_room_or_work(self, stop: Stop, room: int) -> None:
-        if room:
-            await stop.wait(self._config.look_every)
-        else:
-            await first_of(stop.wait(), self._news.wait())
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        del self._working[task]
+        self._look.set()
 
     async def _take(self, room: int) -> list[ClaimedRun]:
         runs = await claim(
@@ -131,6 +131,8 @@ class WorkerPool:
 
     async def _settle(self, batch: list[Ended]) -> None:
         report = await settle(self._db, self._env, batch)
+        if report.released:
+            self._look.set()
         states = [plan.state for plan in report.settled.values()]
         self._events.emit(
             Settled(
