@@ -75,7 +75,7 @@ try:
     if os.geteuid() != int(uid):
         os.setgroups([]), os.setgid(int(gid)), os.setuid(int(uid))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    pass  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
     if os.getppid() == int(parent):
         os.execv(command[0], command)
 except OSError as error:
