@@ -211,6 +211,18 @@ def _wheel() -> Path:
     return Path(places[0], "pginstall18", "bin").resolve()
 
 
+def default_data_dir(preferred: Path) -> Path:
+    """Return ``preferred``, or a place of its own under /var/lib where root's server could not get to it.
+
+    Postgres does not run as root, and a checkout under /root is closed to everybody else.
+    """
+    preferred = preferred.absolute()
+    nearest = next(parent for parent in (preferred, *preferred.parents) if parent.exists())
+    if os.geteuid() != 0 or _may_enter(_account(preferred), nearest):
+        return preferred
+    return Path("/var/lib/mainspring") / hashlib.blake2b(os.fsencode(preferred), digest_size=6).hexdigest()
+
+
 def _account(data_dir: Path) -> Account:
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())

@@ -19,9 +19,7 @@ def database_options(command: _Command) -> _Command:
     command = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
-        default=Path(".mainspring"),
-        show_default=True,
-        help="Where the embedded Postgres keeps its data; a second start continues with it.",
+        help="Where the embedded Postgres keeps its data; a second start continues with it.  [default: .mainspring]",
     )(command)
     return click.option("--dsn", envvar="MAINSPRING_DSN", help="Use this Postgres instead of the embedded one.")(
         command
@@ -29,10 +27,11 @@ def database_options(command: _Command) -> _Command:
 
 
 @contextmanager
-def ledger_at(dsn: str | None, data_dir: Path) -> Iterator[str]:
+def ledger_at(dsn: str | None, data_dir: Path | None) -> Iterator[str]:
     """Give the DSN to use; the embedded server runs as long as it is needed."""
     if dsn is not None:
         yield dsn
     else:
-        with embedded.running(data_dir.absolute()) as server:
+        where = data_dir or embedded.default_data_dir(Path(".mainspring"))
+        with embedded.running(where.absolute()) as server:
             yield server.dsn

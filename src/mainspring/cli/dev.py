@@ -30,7 +30,7 @@ from mainspring.telemetry.events import (
 @database_options
 @click.option("--for", "lasting", type=Duration(), help="Stop by itself after this long, such as 20s.")
 @click.option("--engine", type=click.Choice(["peers", "poll"]), default="peers", show_default=True)
-def dev(data_dir: Path, dsn: str | None, lasting: timedelta | None, engine: EngineName) -> None:
+def dev(data_dir: Path | None, dsn: str | None, lasting: timedelta | None, engine: EngineName) -> None:
     """Run scheduler and worker in one process, with example jobs, and show what fires.
 
     \b

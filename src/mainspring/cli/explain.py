@@ -20,7 +20,7 @@ from mainspring.roles import evidence_of
 @click.argument("at", type=Instant())
 @database_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def explain(job: str, at: datetime, dsn: str | None, data_dir: Path, output: str) -> None:
+def explain(job: str, at: datetime, dsn: str | None, data_dir: Path | None, output: str) -> None:
     """Say for a job (name or id) and an instant what happened and why.
 
     \b
