@@ -17,6 +17,7 @@ from mainspring.engines.base import Rhythm
 from mainspring.engines.peers import Peers
 from mainspring.engines.poll import Poll
 from mainspring.environment import Environment
+from mainspring.insight.audit import AuditReport, run_audit
 from mainspring.service import Service, Stop, run_all
 from mainspring.store import nodes
 from mainspring.store.database import Database, open_database
@@ -96,6 +97,12 @@ async def evidence_of(dsn: str, job: str, instant: datetime) -> Evidence:
     """Read what the ledger at ``dsn`` knows about a job at an instant."""
     async with open_ledger(dsn) as db:
         return await evidence(db, job, instant)
+
+
+async def audit_of(dsn: str, start: datetime, end: datetime, tenant: str | None) -> AuditReport:
+    """Judge the ledger at ``dsn``."""
+    async with open_ledger(dsn) as db:
+        return await run_audit(db, start=start, end=end, tenant=tenant)
 
 
 def _role(settings: NodeSettings) -> str:

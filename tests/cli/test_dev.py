@@ -20,10 +20,13 @@ def data_dir() -> Iterator[Path]:
         yield Path(parent) / "data"
 
 
+def mainspring(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mainspring", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
 def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mainspring", "dev", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+    return mainspring("dev", *arguments)
 
 
 def test_it_fires_stops_by_itself_and_goes_on_where_it_ended(data_dir: Path) -> None:
@@ -36,6 +39,13 @@ def test_it_fires_stops_by_itself_and_goes_on_where_it_ended(data_dir: Path) -> 
     slots = re.findall(r"^(\d\d:\d\d:\d\d)  heartbeat", first.stdout + second.stdout, re.MULTILINE)
     assert len(slots) == len(set(slots)) >= 4  # none twice, across the gap
     assert "succeeded" in second.stdout
+    judged = mainspring("audit", "--data-dir", str(data_dir))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert "0 missed, 0 doubled, 0 phantom" in judged.stdout
+    told = mainspring("explain", "heartbeat", "2020-01-01T00:00:00Z", "--data-dir", str(data_dir), "-o", "json")
+    assert "did not exist yet" in told.stdout
+    unknown = mainspring("explain", "nosuch", "2020-01-01T00:00:00Z", "--data-dir", str(data_dir))
+    assert (unknown.returncode, unknown.stderr) == (3, 'error: there is no job "nosuch"\n')
 
 
 def test_interrupting_it_stops_everything(data_dir: Path) -> None:

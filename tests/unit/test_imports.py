@@ -56,9 +56,10 @@ def imported(module: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: imports are absolute"
             assert node.module is not None
-            yield node.module
             if node.module == "mainspring":
                 yield from (f"mainspring.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
 
 
 def package_of(name: str) -> str:

@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 
 from mainspring import demo
+from mainspring.cli import render
 from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.params import Duration
 from mainspring.environment import SystemEnvironment
+from mainspring.insight.audit import run_audit
 from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
 from mainspring.service import Stop, signals
 from mainspring.telemetry.events import (
@@ -43,7 +45,7 @@ def dev(data_dir: Path | None, dsn: str | None, lasting: timedelta | None, engin
 
 async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> None:
     env = SystemEnvironment()
-    screen = Screen()
+    screen, began = Screen(), env.now()
     async with open_ledger(dsn) as db:
         new = await put_jobs(db, env, demo.JOBS)
         click.echo(f"{new} example jobs written" if new else "continuing with the jobs that are there")
@@ -55,7 +57,8 @@ async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> N
                     group.create_task(_stop_after(lasting, stop))
                 await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=demo.registry())
                 stop.request()
-    screen.close()
+        screen.close()
+        render.audit(await run_audit(db, start=began, end=env.now()))
 
 
 async def _stop_after(lasting: timedelta, stop: Stop) -> None:
@@ -99,7 +102,7 @@ class Screen:
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         if event.attempt == 1:
             self._late.append(event.late)
-        click.echo(f"{slot}  {event.task:12} {_milliseconds(event.late):>9} late{again}")
+        click.echo(f"{slot}  {event.task:12} {render.short(event.late):>9} late{again}")
 
     def close(self) -> None:
         """Say what happened in all."""
@@ -108,11 +111,5 @@ class Screen:
         click.echo(f"{self._succeeded} succeeded, {self._failed} attempts failed, {self._dead} dead")
         if self._late:
             late = sorted(self._late)
-            p50, p99 = late[len(late) // 2], late[min(len(late) * 99 // 100, len(late) - 1)]
-            click.echo(f"late: p50 {_milliseconds(p50)}, p99 {_milliseconds(p99)}, max {_milliseconds(late[-1])}")
-
-
-def _milliseconds(length: timedelta) -> str:
-    return (
-        f"{length / timedelta(milliseconds=1):.0f} ms" if length < timedelta(seconds=10) else f"{length}".split(".")[0]
-    )
+            p50, p99, most = (render.short(late[at]) for at in (len(late) // 2, len(late) * 99 // 100, -1))
+            click.echo(f"starts after their slot: p50 {p50}, p99 {p99}, max {most}")

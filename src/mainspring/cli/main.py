@@ -11,6 +11,7 @@ import click
 from mainspring.domain.errors import MainspringError
 
 _GROUPS: Final = {
+    "audit": ("mainspring.cli.audit", "Was every slot decided, and none twice?"),
     "cron": ("mainspring.cli.cron", "Read, explain and check schedules. Needs no server."),
     "explain": ("mainspring.cli.explain", "Say what became of a job's slot, and why."),
     "dev": ("mainspring.cli.dev", "Run everything in one process, on an embedded Postgres."),

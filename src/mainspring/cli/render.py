@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json as stdlib_json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from mainspring.domain.schedule import Schedule
+from mainspring.insight.audit import AuditReport
 from mainspring.insight.dst import note
 from mainspring.insight.lint import Finding
 
@@ -46,6 +47,33 @@ def slots(schedule: Schedule, instants: Sequence[datetime]) -> None:
     # Piped into a file there is no width to keep to, and no reason to cut anything.
     console = Console()
     Console(width=None if console.is_terminal else 160, soft_wrap=not console.is_terminal).print(table)
+
+
+def audit(report: AuditReport) -> None:
+    """Write an audit for people: the verdict last, where the eye ends up."""
+    skipped = ", ".join(f"{count} {disposition}" for disposition, count in sorted(report.skipped.items()))
+    click.echo(f"{report.jobs} jobs, {rfc3339(report.start)} to {rfc3339(min(report.end, report.judged_at))}")
+    click.echo(f"{report.expected} slots expected, {report.fired} fired{', ' + skipped if skipped else ''}")
+    if report.pending:
+        oldest = f" since {rfc3339(report.oldest_pending)}" if report.oldest_pending else ""
+        click.echo(f"{report.pending} due and not decided yet{oldest}: is a scheduler running?")
+    if report.quarantined:
+        click.echo(f"{report.quarantined} due in quarantined jobs")
+    if report.fired:
+        late = report.late
+        click.echo(f"fires after their slot: p50 {short(late.p50)}, p99 {short(late.p99)}, max {short(late.max)}")
+    for finding in report.findings[:20]:
+        stretch = f" and {finding.count - 1} more" if finding.count > 1 else ""
+        click.secho(f"{finding.fault}: {finding.name} at {rfc3339(finding.slot)}{stretch}: {finding.why}", fg="red")
+    named = ", ".join(f"{count} {fault}" for fault, count in report.faults.items())
+    click.secho(named, fg="red" if report.exit_status else "green", bold=True)
+
+
+def short(length: timedelta) -> str:
+    """Write a length of time as people read it: milliseconds up to ten seconds."""
+    if length < timedelta(seconds=10):
+        return f"{length / timedelta(milliseconds=1):.0f} ms"
+    return str(length).split(".", maxsplit=1)[0]
 
 
 def findings(found: Sequence[Finding]) -> None:
