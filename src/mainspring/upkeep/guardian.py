@@ -23,8 +23,8 @@ Fire: TypeAlias = Callable[[Selection], Awaitable[FireReport]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    every: timedelta = timedelta(seconds=1)
-    overdue: timedelta = timedelta(milliseconds=1500)  # later than this an engine has failed its job
+    every: timedelta = timedelta(milliseconds=500)
+    overdue: timedelta = timedelta(seconds=1)  # later than this an engine has failed its job; together well under 2 s
     batch: int = 500
 
 
