@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import asyncpg
+
 from mainspring.domain.ids import JobId, Kind, NodeId, RunId
 from mainspring.domain.job import Job
 from mainspring.environment import Environment
@@ -52,23 +54,25 @@ async def claim(
         jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
     await env.reach("claim.committed")
     rows.sort(key=lambda row: row["ready_at"])  # UPDATE returns them in no order
-    return [
-        ClaimedRun(
-            id=RunId(row["id"]),
-            job_id=JobId(row["job_id"]),
-            job=jobs[row["job_id"]],
-            version=row["version"],
-            kind=Kind(row["kind"]),
-            slot=row["slot"],
-            ready_at=row["ready_at"],
-            attempt=row["attempt"],
-            failures=row["failures"],
-            token=row["token"],
-            worker=worker,
-            started_at=row["started_at"],
-        )
-        for row in rows
-    ]
+    return [claimed_run(row, jobs[row["job_id"]], worker) for row in rows]
+
+
+def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId) -> ClaimedRun:
+    """Read an attempt in hand off its row."""
+    return ClaimedRun(
+        id=RunId(row["id"]),
+        job_id=JobId(row["job_id"]),
+        job=job,
+        version=row["version"],
+        kind=Kind(row["kind"]),
+        slot=row["slot"],
+        ready_at=row["ready_at"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        token=row["token"],
+        worker=worker,
+        started_at=row["started_at"],
+    )
 
 
 async def next_ready_in(db: Database, pool: str) -> timedelta | None:

@@ -6,11 +6,15 @@ that is free. Several nodes may recover at once: SKIP LOCKED and the attempt num
 
 from __future__ import annotations
 
-from mainspring.domain.ids import JobId, Kind, NodeId, RunId
-from mainspring.domain.settling import Lost
+from collections.abc import Collection, Sequence
+
+import asyncpg
+
+from mainspring.domain.ids import NodeId, RunId
+from mainspring.domain.settling import GivenBack, Lost, Outcome
 from mainspring.environment import Environment
-from mainspring.store.claim import ClaimedRun
-from mainspring.store.database import Database
+from mainspring.store.claim import claimed_run
+from mainspring.store.database import Connection, Database
 from mainspring.store.jobs import Definitions
 from mainspring.store.queries import queries
 from mainspring.store.settle import Ended, SettleReport, settle
@@ -25,31 +29,26 @@ async def recover_lost(db: Database, definitions: Definitions, env: Environment,
     """
     async with db.connection() as connection:
         rows = await connection.fetch(_SQL["lost"], limit)
-        jobs = await definitions.of(connection, [(row["job_id"], row["version"]) for row in rows])
-    if not rows:
-        return SettleReport(settled={}, late=(), released=0)
+        ended = await _ended(connection, definitions, rows, Lost())
     await env.reach("recover.found")
-    ended = [
-        Ended(
-            ClaimedRun(
-                id=RunId(row["id"]),
-                job_id=JobId(row["job_id"]),
-                job=jobs[row["job_id"]],
-                version=row["version"],
-                kind=Kind(row["kind"]),
-                slot=row["slot"],
-                ready_at=row["ready_at"],
-                attempt=row["attempt"],
-                failures=row["failures"],
-                token=row["token"],
-                worker=NodeId(row["worker"]),
-                started_at=row["started_at"],
-            ),
-            Lost(),
-        )
-        for row in rows
-    ]
     return await settle(db, env, ended, record_late=False)
+
+
+async def recover_unknown(
+    db: Database, definitions: Definitions, env: Environment, worker: NodeId, known: Collection[RunId]
+) -> SettleReport:
+    """Give back the runs that a living worker holds without knowing: the answer to its claim was lost on the way."""
+    async with db.connection() as connection:
+        rows = await connection.fetch(_SQL["unknown"], worker, list(known))
+        ended = await _ended(connection, definitions, rows, GivenBack())
+    return await settle(db, env, ended, record_late=False)
+
+
+async def _ended(
+    connection: Connection, definitions: Definitions, rows: Sequence[asyncpg.Record], outcome: Outcome
+) -> list[Ended]:
+    jobs = await definitions.of(connection, [(row["job_id"], row["version"]) for row in rows])
+    return [Ended(claimed_run(row, jobs[row["job_id"]], NodeId(row["worker"])), outcome) for row in rows]
 
 
 async def recover_stranded(db: Database, limit: int = 500) -> int:

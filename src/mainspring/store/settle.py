@@ -60,11 +60,13 @@ async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, reco
     Raises:
         StoreUnavailable: written or not, nobody knows. Settle again: what was written matches no row, and is late.
     """
+    if not ended:
+        return SettleReport(settled={}, late=(), released=0)
     async with db.transaction() as tx:
         joined = [item.run.job_id for item in ended if _may_be_joined(item.run.job)]
         if joined:
             await tx.execute(_SQL["lock_jobs"], joined)
-        plans = await _plan(tx, ended)
+        plans = await _plan(tx, ended, _SQL["lock_running"] if record_late else _SQL["lock_lost"])
         finished, lanes = await _finish(tx, ended, plans)
         await env.reach("settle.finished")
         back = await _put_back(tx, ended, plans)
@@ -87,7 +89,7 @@ def _may_be_joined(job: Job) -> bool:
     return job.overlap.policy in (Overlaps.QUEUE, Overlaps.CANCEL_OTHER)
 
 
-async def _plan(tx: Connection, ended: Sequence[Ended]) -> dict[RunId, Settlement]:
+async def _plan(tx: Connection, ended: Sequence[Ended], lock: str) -> dict[RunId, Settlement]:
     """Plan each outcome on what the run is now; successes need no look, the token is enough."""
     plans: dict[RunId, Settlement] = {}
     others = {}
@@ -99,7 +101,7 @@ async def _plan(tx: Connection, ended: Sequence[Ended]) -> dict[RunId, Settlemen
             others[item.run.id] = item
     if others:
         held = [(item.run.id, item.run.attempt, item.run.token) for item in others.values()]
-        for row in await tx.fetch(_SQL["lock_running"], *columns(held, 3)):
+        for row in await tx.fetch(lock, *columns(held, 3)):
             item = others[RunId(row["id"])]
             run = _running(item.run, row["failures"], cancel_requested=row["cancel_requested"])
             plans[item.run.id] = plan_settle(run, item.outcome, now=row["now"])

@@ -3,6 +3,10 @@
 A claim takes no more than can start now, so nothing is hoarded and nothing lost is more than what was at
 work (F122). Outcomes are settled in batches by one task: whatever has ended while the last batch was being
 written goes with the next. A drain claims nothing more, waits out its grace, and gives the rest back.
+
+With the database out of reach nothing is claimed, and what is at work goes on: the token decides afterwards.
+Outcomes are kept until they are written. A claim whose answer was lost may have left runs in our name that
+we do not know of; they are given back as soon as the database answers again.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
+from mainspring.domain.errors import Unavailable
 from mainspring.domain.ids import NodeId
 from mainspring.domain.run import State
 from mainspring.domain.settling import GivenBack, Outcome
@@ -19,10 +25,13 @@ from mainspring.service import Stop, first_of, shielded
 from mainspring.store.claim import ClaimedRun, claim
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definitions
+from mainspring.store.recover import recover_unknown
 from mainspring.store.settle import Ended, settle
-from mainspring.telemetry.events import Claimed, Events, Settled, Started
+from mainspring.telemetry.events import Claimed, Events, ServiceInterrupted, Settled, Started
 from mainspring.worker.registry import Registry
 from mainspring.worker.runner import run_attempt
+
+_AGAIN_IN: Final = timedelta(milliseconds=250)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +57,8 @@ class WorkerPool:
         self._definitions = Definitions()
         self._working: dict[asyncio.Task[None], ClaimedRun] = {}
         self._ended: list[Ended] = []
+        self._settling: list[Ended] = []
+        self._in_doubt = False  # the answer to a claim was lost
         self._news = asyncio.Event()  # there is something to settle
         self._look = asyncio.Event()  # there is room again, or settling released a run: look at once
 
@@ -67,7 +78,12 @@ class WorkerPool:
         while not stop.requested:
             self._look.clear()  # before counting: whatever is freed from here on sets it again
             room = self._config.concurrency - len(self._working)
-            runs = await self._take(room) if room else []
+            try:
+                runs = await self._take(room) if room else []
+            except Unavailable as error:
+                self._in_doubt = True
+                await self._interrupted(error, stop)
+                continue
             for run in runs:
                 task = group.create_task(self._work(run))
                 self._working[task] = run
@@ -80,6 +96,10 @@ class WorkerPool:
         self._look.set()
 
     async def _take(self, room: int) -> list[ClaimedRun]:
+        if self._in_doubt:
+            known = {run.id for run in self._working.values()} | {item.run.id for item in self._ended + self._settling}
+            await recover_unknown(self._db, self._definitions, self._env, self._node, known)
+            self._in_doubt = False
         runs = await claim(
             self._db,
             self._definitions,
@@ -126,8 +146,21 @@ class WorkerPool:
             await self._news.wait()
             self._news.clear()
             while self._ended:
-                batch, self._ended = self._ended[:1000], self._ended[1000:]
-                await shielded(self._settle(batch))
+                self._settling, self._ended = self._ended[:1000], self._ended[1000:]
+                try:
+                    await shielded(self._settle(self._settling))
+                except Unavailable as error:  # settling again is safe: what was written matches no row
+                    self._ended = self._settling + self._ended
+                    await self._interrupted(error, stop)
+                self._settling = []
+
+    async def _interrupted(self, error: Unavailable, stop: Stop) -> None:
+        """Wait a little; not in ``run_all``, which would have to stop the runs at work to start us again."""
+        self._events.emit(ServiceInterrupted(service=self.name, error=str(error), again_in=_AGAIN_IN))
+        if stop.requested:
+            await self._env.sleep(_AGAIN_IN.total_seconds())
+        else:
+            await stop.wait(_AGAIN_IN)
 
     async def _settle(self, batch: list[Ended]) -> None:
         report = await settle(self._db, self._env, batch)

@@ -6,6 +6,15 @@ SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
  WHERE runs.state = 'running'
  ORDER BY runs.id FOR UPDATE OF runs;
 
+-- name: lock_lost
+-- The same for recover, which only guesses: what is being settled right now is passed over, so that the two never wait
+-- for each other.
+SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
+  FROM runs JOIN unnest($1::uuid[], $2::int[], $3::uuid[]) AS outcome (run_id, attempt, token)
+    ON runs.id = outcome.run_id AND runs.attempt = outcome.attempt AND runs.token = outcome.token
+ WHERE runs.state = 'running'
+ ORDER BY runs.id FOR UPDATE OF runs SKIP LOCKED;
+
 -- name: finish_runs
 -- Out of the narrow live table, into one append-only row of history. What does not come back was late (I4).
 WITH closed AS (
