@@ -73,7 +73,13 @@ async def open_database(
     """
     with _ours():
         pool = await asyncpg.create_pool(
-            dsn, min_size=1, max_size=size, statement_cache_size=0 if pooled else 100, timeout=10, command_timeout=60
+            dsn,
+            min_size=1,
+            max_size=size,
+            statement_cache_size=0 if pooled else 100,
+            timeout=10,
+            command_timeout=60,
+            reset=_leave_as_it_is,
         )
     try:
         async with pool.acquire() as connection:
@@ -81,6 +87,11 @@ async def open_database(
         yield Database(pool)
     finally:
         await pool.close()
+
+
+async def _leave_as_it_is(connection: object) -> None:
+    """Spare a round trip per transaction: we change nothing of a connection but by SET LOCAL."""
+    del connection
 
 
 async def _check(connection: Connection, *, unsafe: bool) -> None:
