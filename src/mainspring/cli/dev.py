@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -53,17 +53,18 @@ async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> N
         stop = Stop(env)
         with signals(stop):
             async with asyncio.TaskGroup() as group:
-                if lasting is not None:
-                    group.create_task(_stop_after(lasting, stop))
+                asked = group.create_task(_when_asked(stop, env, lasting))
                 await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=demo.registry())
                 stop.request()
         screen.close()
-        render.audit(await run_audit(db, start=began, end=env.now()))
+        render.audit(await run_audit(db, start=began, end=asked.result()))
 
 
-async def _stop_after(lasting: timedelta, stop: Stop) -> None:
-    if not await stop.wait(lasting):
-        stop.request()
+async def _when_asked(stop: Stop, env: SystemEnvironment, lasting: timedelta | None) -> datetime:
+    """Ask for the stop when the time is up; return when it was asked for, which is as far as the audit may judge."""
+    await stop.wait(lasting)
+    stop.request()
+    return env.now()
 
 
 class Screen:
