@@ -34,7 +34,8 @@ class CronWalls:
         self._months = _table(expression.month.mask, 13)
         self._years = expression.year.mask if expression.year else None
         self._shapes: dict[tuple[int, int], int] = {}
-        self._first_second, self._last_second = self._seconds[0], expression.second.mask.bit_length() - 1
+        self._first_second = self._seconds[0]
+        self._round_up = 60 - expression.second.mask.bit_length()  # 59 less the last matching second
         self._first_in_day = self._minutes[0] * 60 + self._first_second
         self._month = (0, 0, 0)  # first day, day after the last, mask with bit 0 for the 1st
         self._today = -DAY  # midnight of a day known to match: most questions are about the day of the last answer
@@ -50,7 +51,8 @@ class CronWalls:
             self._today = today = day * DAY
             second = max(wall - today, 0)
         # The first matching minute that ends with its last matching second at or after this one.
-        found = self._minutes[bisect_left(self._minutes, (second - self._last_second + 59) // 60)]
+        minutes = self._minutes
+        found = minutes[bisect_left(minutes, (second + self._round_up) // 60)]
         if found < _NEVER:
             start = today + found * 60
             return start + (self._seconds[wall - start] if wall > start else self._first_second)
