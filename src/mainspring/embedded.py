@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from mainspring.domain.errors import MainspringError
+from mainspring.domain.errors import Unavailable
 
 DISTRIBUTION = Path("/usr/lib/postgresql")
 LOG, UNFINISHED = "mainspring-server.log", "mainspring-unfinished"
@@ -83,11 +83,10 @@ except OSError as error:
 """
 
 
-class EmbeddedUnavailable(MainspringError):
+class EmbeddedUnavailable(Unavailable):
     """The private Postgres cannot be had. Do what the message says, or bring your own server with ``--dsn``."""
 
     code = "embedded_unavailable"
-    exit_status = 6
 
 
 class Installation(NamedTuple):

@@ -120,7 +120,6 @@ HOT = [
         2 * BATCH + RUNNING,
         f"SELECT 'short', {BATCH}, gen_random_uuid(), ARRAY['noop', 'other']",
     ),
-    Hot("claim.next_ready_in", {"runs_claim"}, 50 + RUNNING, "SELECT 'short'"),
     Hot("settle.lock_running", {"runs_pkey"}, BATCH, f"SELECT {_LEASES} FROM ({_RUNNING}) AS run"),
     Hot(
         "settle.finish_runs",

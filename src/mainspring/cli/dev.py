@@ -12,6 +12,7 @@ from mainspring import demo
 from mainspring.cli import render
 from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.params import Duration
+from mainspring.domain.durations import rough_duration
 from mainspring.environment import SystemEnvironment
 from mainspring.insight.audit import run_audit
 from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
@@ -103,7 +104,7 @@ class Screen:
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         if event.attempt == 1:
             self._late.append(event.late)
-        click.echo(f"{slot}  {event.task:12} {render.short(event.late):>9} late{again}")
+        click.echo(f"{slot}  {event.task:12} {rough_duration(event.late):>9} late{again}")
 
     def close(self) -> None:
         """Say what happened in all."""
@@ -112,5 +113,5 @@ class Screen:
         click.echo(f"{self._succeeded} succeeded, {self._failed} attempts failed, {self._dead} dead")
         if self._late:
             late = sorted(self._late)
-            p50, p99, most = (render.short(late[at]) for at in (len(late) // 2, len(late) * 99 // 100, -1))
+            p50, p99, most = (rough_duration(late[at]) for at in (len(late) // 2, len(late) * 99 // 100, -1))
             click.echo(f"starts after their slot: p50 {p50}, p99 {p99}, max {most}")

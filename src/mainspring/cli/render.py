@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json as stdlib_json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import click
 
+from mainspring.domain.durations import rough_duration
 from mainspring.domain.schedule import Schedule
 from mainspring.insight.audit import AuditReport
 from mainspring.insight.dst import note
@@ -60,20 +61,13 @@ def audit(report: AuditReport) -> None:
     if report.quarantined:
         click.echo(f"{report.quarantined} due in quarantined jobs")
     if report.fired:
-        late = report.late
-        click.echo(f"fires after their slot: p50 {short(late.p50)}, p99 {short(late.p99)}, max {short(late.max)}")
+        p50, p99, most = (rough_duration(length) for length in (report.late.p50, report.late.p99, report.late.max))
+        click.echo(f"fires after their slot: p50 {p50}, p99 {p99}, max {most}")
     for finding in report.findings[:20]:
         stretch = f" and {finding.count - 1} more" if finding.count > 1 else ""
         click.secho(f"{finding.fault}: {finding.name} at {rfc3339(finding.slot)}{stretch}: {finding.why}", fg="red")
     named = ", ".join(f"{count} {fault}" for fault, count in report.faults.items())
     click.secho(named, fg="red" if report.exit_status else "green", bold=True)
-
-
-def short(length: timedelta) -> str:
-    """Write a length of time as people read it: milliseconds up to ten seconds."""
-    if length < timedelta(seconds=10):
-        return f"{length / timedelta(milliseconds=1):.0f} ms"
-    return str(length).split(".", maxsplit=1)[0]
 
 
 def findings(found: Sequence[Finding]) -> None:

@@ -40,3 +40,10 @@ def format_duration(length: timedelta) -> str:
         amount, rest = divmod(rest, worth)
         written += f"{amount}{unit}" if amount else ""
     return written or "0s"
+
+
+def rough_duration(length: timedelta) -> str:
+    """Write a duration for a glance: milliseconds up to ten seconds, then hours, minutes and seconds."""
+    if length < timedelta(seconds=10):
+        return f"{length / timedelta(milliseconds=1):.0f} ms"
+    return str(length).split(".", maxsplit=1)[0]

@@ -36,13 +36,6 @@ class JobState(StrEnum):
     QUARANTINED = "quarantined"  # its plan raised; nothing fires until an operator looks
 
 
-class AfterLast(StrEnum):
-    """What becomes of a job after its last fire."""
-
-    KEEP = "keep"
-    DELETE = "delete"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a version of a job says."""
@@ -60,9 +53,7 @@ class Job:
     on_loss: OnLoss = OnLoss.RETRY
     jitter: timedelta = timedelta(0)
     run_timeout: timedelta | None = None
-    wait_timeout: timedelta | None = None  # how long a run may wait for its first attempt
     deadline: timedelta | None = None  # after its slot a run is not worth starting any more
-    after_last: AfterLast = AfterLast.KEEP
 
     def __post_init__(self) -> None:
         for field in ("name", "task", "pool", "tenant"):
@@ -204,23 +195,19 @@ def _overlap_from_json(document: Mapping[str, Json]) -> Overlap:
 
 _WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
     **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
-    **dict.fromkeys(
-        ("jitter", "run_timeout", "wait_timeout", "deadline"), cast("Callable[[Any], Json]", format_duration)
-    ),
+    **dict.fromkeys(("jitter", "run_timeout", "deadline"), cast("Callable[[Any], Json]", format_duration)),
     "schedule": schedule_to_json,
     "misfire": _misfire_to_json,
     "overlap": _overlap_to_json,
     "retry": RetryPolicy.to_json,
     "on_loss": str,
-    "after_last": str,
 }
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
-    **dict.fromkeys(("jitter", "run_timeout", "wait_timeout", "deadline"), cast("Callable[[Any], Any]", _duration)),
+    **dict.fromkeys(("jitter", "run_timeout", "deadline"), cast("Callable[[Any], Any]", _duration)),
     "schedule": schedule_from_json,
     "misfire": _misfire_from_json,
     "overlap": _overlap_from_json,
     "retry": RetryPolicy.from_json,
     "on_loss": OnLoss,
-    "after_last": AfterLast,
 }

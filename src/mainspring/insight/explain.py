@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from mainspring.domain.durations import rough_duration
 from mainspring.domain.firing import Disposition
 from mainspring.domain.job import JobState
 from mainspring.insight.dst import note
@@ -56,17 +57,17 @@ def _decision(known: Evidence, decided: Decided, instant: datetime) -> Iterator[
         stretch = f", with {decided.covers} slots from {_text(decided.first_slot)} on" if decided.covers > 1 else ""
         yield f"It was {decided.disposition} at {_text(decided.at)}{stretch}: {why}."
         return
-    late = _length(decided.at - decided.slot)
+    late = rough_duration(decided.at - decided.slot)
     yield f"It fired at {_text(decided.at)}, {late} after its slot."
     yield f"Its run {decided.run_id} is {known.run_state}."
     yield from (_attempt(attempt, decided.slot) for attempt in known.attempts)
 
 
 def _attempt(attempt: Attempted, slot: datetime) -> str:
-    began = f"Attempt {attempt.number} began {_length(attempt.started_at - slot)} after the slot"
+    began = f"Attempt {attempt.number} began {rough_duration(attempt.started_at - slot)} after the slot"
     if attempt.ended_at is None:
         return f"{began} and is at work."
-    return f"{began}, took {_length(attempt.ended_at - attempt.started_at)}: {attempt.outcome}."
+    return f"{began}, took {rough_duration(attempt.ended_at - attempt.started_at)}: {attempt.outcome}."
 
 
 def _undecided(known: Evidence, version: Version, instant: datetime) -> Iterator[str]:
@@ -75,18 +76,12 @@ def _undecided(known: Evidence, version: Version, instant: datetime) -> Iterator
         nearby = [slot for slot in (schedule.previous_before(instant), schedule.next_after(instant)) if slot]
         yield f"{_text(instant)} is no slot of it; the nearest are {' and '.join(map(_text, nearby)) or 'none'}."
     elif instant > known.now:
-        yield f"It is due in {_length(instant - known.now)}."
+        yield f"It is due in {rough_duration(instant - known.now)}."
     elif known.next_fire_at is not None and known.next_fire_at <= instant:
-        yield f"It is due since {_length(known.now - instant)} and not decided yet: is a scheduler running?"
+        yield f"It is due since {rough_duration(known.now - instant)} and not decided yet: is a scheduler running?"
     else:
         yield "It has no decision, though the job has moved on: that is a missed slot. Run `mainspring audit`."
 
 
 def _text(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z").replace(".000Z", "Z")
-
-
-def _length(length: timedelta) -> str:
-    if length < timedelta(seconds=10):
-        return f"{length / timedelta(milliseconds=1):.0f} ms"
-    return str(length).split(".", maxsplit=1)[0]

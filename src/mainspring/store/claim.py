@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 import asyncpg
@@ -73,10 +73,3 @@ def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId) -> ClaimedRun:
         worker=worker,
         started_at=row["started_at"],
     )
-
-
-async def next_ready_in(db: Database, pool: str) -> timedelta | None:
-    """Return how long until a run of the pool is ready; None: there is none."""
-    async with db.connection() as connection:
-        found: timedelta | None = await connection.fetchval(_SQL["next_ready_in"], pool)
-        return found

@@ -11,9 +11,3 @@ UPDATE runs
    SET state = 'running', attempt = attempt + 1, token = gen_random_uuid(), worker = $3, started_at = clock_timestamp()
  WHERE runs.id = ANY (ARRAY(SELECT id FROM picked))  -- by key, also in a generic plan, which takes LIMIT $2 for a tenth of the table
 RETURNING runs.id, job_id, tenant, version, kind, slot, ready_at, task, attempt, failures, token, started_at;
-
--- name: next_ready_in
--- How long a worker with nothing to do may sleep, if no hint comes.
-SELECT min(ready_at) - statement_timestamp() FROM (
-    SELECT ready_at FROM runs
-     WHERE pool = $1 AND NOT held AND state IN ('queued', 'waiting') ORDER BY rank LIMIT 50) AS soonest;
