@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeAlias
 
+from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job
+from mainspring.domain.selection import Selection
 from mainspring.engines.base import Rhythm
 from mainspring.engines.peers import Peers
 from mainspring.engines.poll import Poll
@@ -46,6 +48,7 @@ class NodeSettings:
     watch: Watch = field(default_factory=Watch)
     lease_for: timedelta = nodes.LEASE_FOR
     heartbeat_every: timedelta = nodes.HEARTBEAT_EVERY
+    keep_for: timedelta = timedelta(days=30)  # history; dead letters stay until somebody closes them
 
 
 @asynccontextmanager
@@ -66,23 +69,28 @@ async def run_node(
     )
     events.emit(NodeRegistered(node=node, role=_role(settings)))
     heartbeat = Heartbeat(db, env, node, every=settings.heartbeat_every, lease_for=settings.lease_for)
-    services: list[Service] = [heartbeat]
+    pools = [WorkerPool(pool, db=db, env=env, node=node, registry=registry, events=events) for pool in settings.pools]
+    services: list[Service] = [heartbeat, *pools]
     if settings.engine is not None:
         definitions = Definitions()
-        fires = partial(fire, db, definitions, env)
+
+        async def fires(selection: Selection) -> FireReport:
+            report = await fire(db, definitions, env, selection)
+            if report.runs:
+                for pool in pools:
+                    pool.look()
+            return report
+
         engines: dict[EngineName, Service] = {
             "peers": Peers(settings.rhythm, fires, events),
             "poll": Poll(
                 settings.rhythm, fires, partial(nodes.take_lease, db, "leader", node), heartbeat.trusted, events
             ),
         }
-        services += [engines[settings.engine], Partitions(db)]
+        services += [engines[settings.engine], Partitions(db, keep_for=settings.keep_for)]
         services.append(
             Guardian(settings.watch, db=db, definitions=definitions, env=env, node=node, fire=fires, events=events)
         )
-    services += [
-        WorkerPool(pool, db=db, env=env, node=node, registry=registry, events=events) for pool in settings.pools
-    ]
     await run_all(stop, *services, environment=env, events=events)
     await nodes.retire(db, node)
 

@@ -30,12 +30,13 @@ SELECT gen_random_uuid(), n % 1024, 1, CASE WHEN n % 10 = 0 THEN 'paused' ELSE '
 # A third overlaps, the others have a lane; of every hundred one waits for it.
 RUNS = """
 INSERT INTO runs (id, job_id, tenant, version, kind, slot, fired_at, ready_at, rank, pool, task,
-                  state, held, lane, attempt, token, worker, started_at)
+                  state, held, lane, attempt, token, worker, started_at, expires_at)
 SELECT gen_random_uuid(), job_id, 'default', 1, 'schedule', at, at, at, at,
        CASE WHEN n % 20 = 19 THEN 'long' ELSE 'short' END, 'noop',
        CASE WHEN running THEN 'running' WHEN held THEN 'held' ELSE 'queued' END, held,
        CASE WHEN n % 3 > 0 AND NOT held THEN job_id END, running::int,
-       CASE WHEN running THEN job_id END, CASE WHEN running THEN job_id END, at
+       CASE WHEN running THEN job_id END, CASE WHEN running THEN job_id END, at,
+       CASE WHEN n % 50 = 0 THEN at + interval '1 hour' WHEN n % 50 = 1 THEN at + interval '9 days' END
   FROM (SELECT row_number() OVER () AS n, job_id FROM job_cursors) AS job,
        LATERAL (SELECT clock_timestamp() - interval '1 day' + n * interval '1 ms' AS at,
                        n <= $1 AS running, n > $1 AND n % 100 = 1 AS held) AS made"""
@@ -88,12 +89,11 @@ class Hot:
 
 
 _DUE = f"SELECT * FROM job_cursors WHERE state = 'active' ORDER BY next_fire_at LIMIT {BATCH}"
-_IN_LANE = f"SELECT * FROM runs WHERE lane IS NOT NULL LIMIT {BATCH}"
 _HELD = f"SELECT * FROM runs WHERE held LIMIT {BATCH}"
 _RUNNING = f"SELECT * FROM runs WHERE state = 'running' LIMIT {BATCH}"
 _JOBS = "SELECT array_agg(job_id)"
 _LEASES = "array_agg(id), array_agg(attempt), array_agg(token)"
-_TEXTS, _NONE = "array_agg('succeeded'::text)", "array_agg(NULL::text)"
+_DONE = ("cursors_done", "runs_lane", "runs_aside")
 
 HOT = [
     Hot("fire.lock_due_now", {"cursors_due"}, BATCH, f"SELECT {BATCH}, interval '0'"),
@@ -110,28 +110,34 @@ HOT = [
         "fire.move_cursors",
         {"job_cursors_pkey"},
         2 * BATCH,
-        "SELECT array_agg(job_id), array_agg(next_fire_at), array_agg(next_fire_at + interval '1 day'), "
-        f"array_agg(next_fire_at), array_agg(1) FROM ({_DUE}) AS due",
+        "SELECT array_agg(job_id), array_agg(place::int), array_agg(next_fire_at), "
+        "array_agg(next_fire_at + interval '1 day'), array_agg(next_fire_at), array_agg(1) "
+        f"FROM (SELECT *, row_number() OVER () AS place FROM ({_DUE}) AS due) AS due",
     ),
-    Hot("fire.request_cancel", {"runs_lane"}, 2 * BATCH, f"{_JOBS} FROM ({_IN_LANE}) AS run"),
+    Hot("runs.of_jobs", {"runs_lane", "runs_aside"}, 2 * BATCH, f"{_JOBS} FROM ({_DUE}) AS due"),
+    Hot("runs.cancels_asked", {"runs_cancel"}, 0, "SELECT gen_random_uuid()"),
+    Hot("recover.expire", {"runs_expiry", "runs_pkey"}, 2 * BATCH + RUNNING, f"SELECT {BATCH}"),
+    Hot("recover.done", {"cursors_done"}, 0, f"SELECT {BATCH}", or_else=frozenset({*_DONE})),
     Hot(
         "claim.claim",
-        {"runs_claim", "runs_pkey"},
+        {"runs_claim"},
         2 * BATCH + RUNNING,
-        f"SELECT 'short', {BATCH}, gen_random_uuid(), ARRAY['noop', 'other']",
+        f"SELECT 'short', {BATCH}, gen_random_uuid(), ARRAY['noop', 'other'], gen_random_uuid()",
     ),
     Hot("settle.lock_running", {"runs_pkey"}, BATCH, f"SELECT {_LEASES} FROM ({_RUNNING}) AS run"),
     Hot(
         "settle.finish_runs",
         {"runs_pkey"},
         BATCH,
-        f"SELECT {_LEASES}, {_TEXTS}, {_NONE}, array_agg(0), {_NONE}, {_NONE} FROM ({_RUNNING}) AS run",
+        f"SELECT {_LEASES}, array_agg(1), ARRAY['succeeded'], ARRAY[NULL], ARRAY[0], ARRAY[NULL], ARRAY[NULL] "
+        f"FROM ({_RUNNING}) AS run",
     ),
     Hot(
         "settle.put_back",
         {"runs_pkey"},
         3 * BATCH,
-        f"SELECT {_LEASES}, array_agg('queued'::text), array_agg(0), array_agg(ready_at), {_TEXTS}, {_NONE} "
+        f"SELECT {_LEASES}, array_agg('queued'::text), array_agg(0), array_agg(ready_at), array_agg(expires_at), "
+        "array_agg('lost'::text), array_agg(NULL::text) "
         f"FROM ({_RUNNING}) AS run",
     ),
     Hot("settle.lock_jobs", {"job_cursors_pkey"}, BATCH, f"{_JOBS} FROM ({_DUE}) AS due"),

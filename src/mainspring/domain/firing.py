@@ -128,7 +128,8 @@ class FireReport:
     runs: int
     skips: int  # slots that did not run
     quarantined: tuple[JobId, ...]
-    late: tuple[timedelta, ...]  # per job, from its slot to the decision
+    lag_p50: timedelta | None  # from a job's slot to the decision; None: no job was due
+    lag_max: timedelta | None
     next_due_in: timedelta | None  # None: nothing is scheduled, or more is due at once
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -34,12 +35,17 @@ def run_id(job: JobId, kind: Kind, key: str, *, at: datetime) -> RunId:
     last second, an auditor a year later: all arrive at the same run. The slot's milliseconds come
     first, so that new keys land at the end of the index.
     """
-    digest = blake2b(f"{job}/{kind}/{key}".encode(), digest_size=10).digest()
-    return RunId(_uuid8(_milliseconds(at), digest))
+    return _derived(job, f"{kind}/{key}", _high(at))
 
 
 def scheduled_run_id(job: JobId, slot: datetime) -> RunId:
-    return run_id(job, Kind.SCHEDULE, slot_text(slot), at=slot)
+    return scheduled_run_ids((job,), slot)[0]
+
+
+def scheduled_run_ids(jobs: Iterable[JobId], slot: datetime) -> list[RunId]:
+    """Return the runs of one slot that many jobs share; what they have in common is worked out once."""
+    name, high = f"{Kind.SCHEDULE}/{slot_text(slot)}", _high(slot)
+    return [_derived(job, name, high) for job in jobs]
 
 
 def slot_text(slot: datetime) -> str:
@@ -51,16 +57,18 @@ def shard_of(job: JobId) -> ShardId:
     return ShardId(int.from_bytes(blake2b(job.bytes, digest_size=2).digest(), "big") % SHARDS)
 
 
-def _milliseconds(at: datetime) -> int:
+def _derived(job: JobId, name: str, high: int) -> RunId:
+    """RFC 9562 version 8: 48 bits of time, then 74 bits of a digest around version and variant."""
+    bits = int.from_bytes(blake2b(f"{job}/{name}".encode(), digest_size=10).digest(), "big")
+    return RunId(UUID(int=(high | bits >> 68) << 64 | _VARIANT | bits & _LOW))
+
+
+def _high(at: datetime) -> int:
     since = at - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-
-
-def _uuid8(milliseconds: int, digest: bytes) -> UUID:
-    """RFC 9562 version 8: 48 bits of time, then 74 bits of the digest around version and variant."""
-    bits = int.from_bytes(digest, "big")
-    high = milliseconds << 16 | 8 << 12 | bits >> 68
-    return UUID(int=high << 64 | 0b10 << 62 | bits & (1 << 62) - 1)
+    milliseconds = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return milliseconds << 16 | 8 << 12
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_VARIANT: Final = 0b10 << 62
+_LOW: Final = (1 << 62) - 1

@@ -36,6 +36,13 @@ class JobState(StrEnum):
     QUARANTINED = "quarantined"  # its plan raised; nothing fires until an operator looks
 
 
+class AfterDone(StrEnum):
+    """What becomes of a job when its last slot is decided and its last run is final."""
+
+    KEEP = "keep"  # finished, and open to an edit that gives it new slots
+    DELETE = "delete"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a version of a job says."""
@@ -52,8 +59,10 @@ class Job:
     retry: RetryPolicy = _RETRY
     on_loss: OnLoss = OnLoss.RETRY
     jitter: timedelta = timedelta(0)
+    wait_timeout: timedelta | None = None  # ready for this long and not started: given up
     run_timeout: timedelta | None = None
     deadline: timedelta | None = None  # after its slot a run is not worth starting any more
+    after_done: AfterDone = AfterDone.KEEP
 
     def __post_init__(self) -> None:
         for field in ("name", "task", "pool", "tenant"):
@@ -67,6 +76,30 @@ class Job:
             raise InvalidRequest(
                 f"{self.priority} is out of range", field="priority", value=self.priority, allowed=allowed
             )
+
+    @property
+    def delete_when_done(self) -> bool:
+        return self.after_done is AfterDone.DELETE
+
+
+def expiry(job: Job, *, slot: datetime, ready_at: datetime) -> datetime | None:
+    """Return from when on an attempt that is ready at ``ready_at`` may not start any more."""
+    limits = []
+    if job.deadline is not None:
+        limits.append(slot + job.deadline)
+    if job.wait_timeout is not None:
+        limits.append(ready_at + job.wait_timeout)
+    return min(limits, default=None)
+
+
+def twin(job: Job, *, name: str, payload: Json) -> Job:
+    """Return a job that differs in name and payload alone. Not checked again: there are millions to read back."""
+    made = object.__new__(Job)
+    for field in _SHARED:
+        object.__setattr__(made, field, getattr(job, field))
+    object.__setattr__(made, "name", name)
+    object.__setattr__(made, "payload", payload)
+    return made
 
 
 def job_to_json(job: Job) -> dict[str, Json]:
@@ -193,21 +226,25 @@ def _overlap_from_json(document: Mapping[str, Json]) -> Overlap:
     return Overlap(policy=Overlaps(document.get("policy", Overlaps.SKIP)), most=document.get("most"))
 
 
+_DURATIONS: Final = ("jitter", "wait_timeout", "run_timeout", "deadline")
 _WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
     **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
-    **dict.fromkeys(("jitter", "run_timeout", "deadline"), cast("Callable[[Any], Json]", format_duration)),
+    **dict.fromkeys(_DURATIONS, cast("Callable[[Any], Json]", format_duration)),
     "schedule": schedule_to_json,
     "misfire": _misfire_to_json,
     "overlap": _overlap_to_json,
     "retry": RetryPolicy.to_json,
     "on_loss": str,
+    "after_done": str,
 }
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
-    **dict.fromkeys(("jitter", "run_timeout", "deadline"), cast("Callable[[Any], Any]", _duration)),
+    **dict.fromkeys(_DURATIONS, cast("Callable[[Any], Any]", _duration)),
     "schedule": schedule_from_json,
     "misfire": _misfire_from_json,
     "overlap": _overlap_from_json,
     "retry": RetryPolicy.from_json,
     "on_loss": OnLoss,
+    "after_done": AfterDone,
 }
+_SHARED: Final = tuple(field.name for field in fields(Job) if field.name not in {"name", "payload"})

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar, Final, TypeAlias, assert_never
 
 from mainspring.domain.retry import LONGEST_WAIT, RetryPolicy
@@ -118,7 +119,8 @@ class Cancelled:
     word: ClassVar[str] = "cancelled"
 
 
-Outcome: TypeAlias = Succeeded | Failed | TimedOut | Discarded | Snoozed | GivenBack | Lost | Cancelled
+_Unfinished: TypeAlias = Failed | TimedOut | Discarded | Snoozed | GivenBack | Lost | Cancelled
+Outcome: TypeAlias = Succeeded | _Unfinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +152,16 @@ class Settlement:
         return after(State.RUNNING, self.event)
 
 
+@lru_cache(maxsize=100)
+def succeeded(failures: int) -> Settlement:
+    """Return what a success does, whatever else the run is: the same for all, after so many failures."""
+    return Settlement(event=Event.SUCCEED, reason=None, failures=failures, next_at=None, attempt_outcome=Succeeded.word)
+
+
 def plan_settle(run: RunningRun, outcome: Outcome, *, now: datetime) -> Settlement:
     """Decide what becomes of ``run``; ``now`` is the database's time under the run's lock."""
+    if isinstance(outcome, Succeeded):
+        return succeeded(run.failures)
     failures = run.failures + isinstance(outcome, Failed | TimedOut | Lost)
     event, reason, next_at = _decide(run, outcome, failures, now)
     final = after(State.RUNNING, event) in FINAL
@@ -162,11 +172,9 @@ def plan_settle(run: RunningRun, outcome: Outcome, *, now: datetime) -> Settleme
 
 # The event, why it is dead, and when it is tried again.
 def _decide(
-    run: RunningRun, outcome: Outcome, failures: int, now: datetime
+    run: RunningRun, outcome: _Unfinished, failures: int, now: datetime
 ) -> tuple[Event, DeadReason | None, datetime | None]:
     match outcome:
-        case Succeeded():
-            return Event.SUCCEED, None, None
         case _ if run.cancel_requested:
             return Event.CANCEL, None, None
         case Cancelled():

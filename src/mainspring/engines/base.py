@@ -37,15 +37,14 @@ def tell(events: Events, engine: str, report: FireReport) -> None:
     """Say what a batch decided, if it decided anything."""
     for job in report.quarantined:
         events.emit(JobQuarantined(job=job, error="its plan raised; see `explain`"))
-    if report.locked:
-        late = sorted(report.late)
+    if report.lag_p50 is not None and report.lag_max is not None:
         events.emit(
             Fired(
                 engine=engine,
                 jobs=report.locked,
                 runs=report.runs,
                 skips=report.skips,
-                lag_p50=late[len(late) // 2],
-                lag_max=late[-1],
+                lag_p50=report.lag_p50,
+                lag_max=report.lag_max,
             )
         )

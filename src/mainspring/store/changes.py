@@ -19,7 +19,7 @@ from mainspring.domain.job import Job, JobState, job_from_json, job_to_json
 from mainspring.environment import Environment
 from mainspring.store.database import Connection, Database
 from mainspring.store.queries import queries
-from mainspring.store.runs import cancel_runs_of
+from mainspring.store.runs import stop_runs_of
 
 _SQL = queries("changes")
 _TICK = timedelta(milliseconds=1)
@@ -32,6 +32,7 @@ class Change:
     definition: Job | None = None
     state: JobState | None = None
     if_version: int | None = None  # refuse if somebody else was quicker
+    only_from: JobState | None = None  # refuse from any other state
     author: str = ""
     reason: str = ""
 
@@ -51,7 +52,7 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
     Raises:
         NotFound: there is no such job, or it was deleted.
         StaleVersion: it is not at ``if_version`` any more.
-        Conflict: a finished job cannot be paused or resumed; edit its schedule.
+        Conflict: a finished job cannot be paused or resumed; edit its schedule. Or it is not in ``only_from``.
     """
     async with db.transaction() as tx:
         row = await _lock(tx, job_id, change)
@@ -79,9 +80,10 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
             next_fire_at,
             last_slot,
             new.name,
+            new.delete_when_done,
         )
         if state is JobState.DELETED:
-            await cancel_runs_of(tx, job_id)
+            await stop_runs_of(tx, [job_id])
         await env.reach("change.commit")
     return Changed(version=version, effective_at=effective_at, superseded=superseded)
 
@@ -92,6 +94,8 @@ async def _lock(tx: Connection, job_id: JobId, change: Change) -> asyncpg.Record
         raise NotFound(f"there is no job {job_id}")
     if change.if_version is not None and row["version"] != change.if_version:
         raise StaleVersion(f"job {job_id} is at version {row['version']}, not at {change.if_version}; look again")
+    if change.only_from is not None and row["state"] != change.only_from:
+        raise Conflict(f"job {job_id} is {row['state']}, not {change.only_from}; look again")
     pausing = change.state in (JobState.ACTIVE, JobState.PAUSED)
     if pausing and row["state"] == JobState.FINISHED and change.definition is None:
         raise Conflict(f"job {job_id} is finished: no slot is left; edit its schedule instead")

@@ -48,16 +48,17 @@ async def claim(
     limit: int,
 ) -> list[ClaimedRun]:
     """Take up to ``limit`` ready runs of a pool, best rank first: no more than can start now."""
+    token = env.token()
     async with db.transaction() as tx:
-        rows = await tx.fetch(_SQL["claim"], pool, limit, worker, list(tasks))
+        rows = await tx.fetch(_SQL["claim"], pool, limit, worker, list(tasks), token)
         await env.reach("claim.commit")
         jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
     await env.reach("claim.committed")
     rows.sort(key=lambda row: row["ready_at"])  # UPDATE returns them in no order
-    return [claimed_run(row, jobs[row["job_id"]], worker) for row in rows]
+    return [claimed_run(row, jobs[row["job_id"]], worker, token) for row in rows]
 
 
-def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId) -> ClaimedRun:
+def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId, token: UUID) -> ClaimedRun:
     """Read an attempt in hand off its row."""
     return ClaimedRun(
         id=RunId(row["id"]),
@@ -69,7 +70,7 @@ def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId) -> ClaimedRun:
         ready_at=row["ready_at"],
         attempt=row["attempt"],
         failures=row["failures"],
-        token=row["token"],
+        token=token,
         worker=worker,
         started_at=row["started_at"],
     )

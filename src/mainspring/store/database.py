@@ -17,6 +17,10 @@ from mainspring.domain.errors import StoreUnavailable, WrongDatabase
 # What the promises rest on. Refused when off, because then an acknowledged commit may be lost.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 
+# A process that is stopped inside a transaction holds its row locks: the server ends it well within a lease (F02).
+_LIMITS = {"idle_in_transaction_session_timeout": "3s"}
+_SET_LIMITS = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _LIMITS.items())
+
 
 class Connection(Protocol):
     """What the verbs use of a connection: a batch in, rows out."""
@@ -33,8 +37,9 @@ class Connection(Protocol):
 class Database:
     """A pool of connections; ``transaction()`` is the only way to write."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, begin_with: str | None = None) -> None:
         self._pool = pool
+        self._begin_with = begin_with
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -45,6 +50,8 @@ class Database:
         """
         with _ours():
             async with self._pool.acquire() as connection, connection.transaction():
+                if self._begin_with is not None:
+                    await connection.execute(self._begin_with)
                 yield connection
 
     @asynccontextmanager
@@ -79,12 +86,13 @@ async def open_database(
             statement_cache_size=0 if pooled else 100,
             timeout=10,
             command_timeout=60,
+            server_settings={} if pooled else _LIMITS,
             reset=_leave_as_it_is,
         )
     try:
         async with pool.acquire() as connection:
             await _check(connection, unsafe=unsafe)
-        yield Database(pool)
+        yield Database(pool, begin_with=_SET_LIMITS if pooled else None)
     finally:
         await pool.close()
 
@@ -113,8 +121,22 @@ def _ours() -> Iterator[None]:
     """Turn the driver's errors into ours, the original kept as the cause."""
     try:
         yield
+    except asyncpg.DiskFullError as error:
+        raise StoreUnavailable(f"the database is out of disk space: {error}; make room, then try again") from error
+    except _UNDONE as error:
+        raise StoreUnavailable(f"the transaction was undone by the database: {error}; try again") from error
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"the database cannot be reached: {error or type(error).__name__}") from error
+
+
+# Nothing of it was done, and the same again may well succeed (F17, F93).
+_UNDONE = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.QueryCanceledError,
+)
 
 
 _UNAVAILABLE = (
@@ -126,7 +148,6 @@ _UNAVAILABLE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
-    asyncpg.DiskFullError,
     asyncpg.OutOfMemoryError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,

@@ -14,33 +14,46 @@ Failures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
 from mainspring.domain.errors import BrokenInvariant, LeaseLost
-from mainspring.domain.firing import Disposition, DueJob, FirePlan, FireReport, Going, plan_fire
-from mainspring.domain.ids import JobId, scheduled_run_id
-from mainspring.domain.job import AGEING, Job
+from mainspring.domain.firing import Decision, Disposition, DueJob, FirePlan, FireReport, Going, plan_fire
+from mainspring.domain.ids import JobId, scheduled_run_ids
+from mainspring.domain.job import AGEING, Job, expiry
 from mainspring.domain.selection import DueNow, Fence, Selection
 from mainspring.environment import Environment
 from mainspring.store.database import Connection, Database, columns
 from mainspring.store.jobs import Definitions
 from mainspring.store.queries import queries
+from mainspring.store.runs import stop_runs_of
 
 _SQL = queries("fire")
 _LEASE = queries("nodes")["hold_fence"]
 _IDLE = Going()
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Locked jobs that share one plan: alike in all but name and payload, due at the same slot, equally busy.
+
+    In a herd that is nearly all of them: what they share is planned once, and sent to the database once.
+    """
+
+    job: Job
+    version: int
+    due: DueJob
+    ids: list[JobId] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    id: JobId
-    version: int
-    job: Job
+    group: _Alike
     plan: FirePlan
 
 
@@ -67,9 +80,10 @@ async def fire(db: Database, definitions: Definitions, env: Environment, selecti
     return FireReport(
         locked=len(rows),
         runs=runs,
-        skips=sum(decision.covers for item in planned for decision in item.plan.decisions) - runs,
+        skips=sum(decision.covers * len(item.group.ids) for item in planned for decision in item.plan.decisions) - runs,
         quarantined=broken,
-        late=tuple(row["locked_at"] - row["next_fire_at"] for row in rows),
+        lag_p50=_lag(rows, len(rows) // 2),
+        lag_max=_lag(rows, 0),
         next_due_in=next_due_in,
     )
 
@@ -89,51 +103,64 @@ def _more(selection: Selection, rows: Sequence[asyncpg.Record]) -> bool:
     return isinstance(selection, DueNow) and len(rows) == selection.limit
 
 
+def _lag(rows: Sequence[asyncpg.Record], place: int) -> timedelta | None:
+    """Return how late a job was; rows come oldest first."""
+    return rows[place]["locked_at"] - rows[place]["next_fire_at"] if rows else None
+
+
 async def _plan(
     tx: Connection, definitions: Definitions, rows: Sequence[asyncpg.Record]
 ) -> tuple[list[_Planned], tuple[JobId, ...]]:
-    """Plan each job by itself: one that raises must not stop the others (F15).
-
-    Jobs with the same schedule, cursor and policies have the same plan; in a herd that is nearly all of them.
-    """
+    """Plan what is alike together and the rest apart: a job that raises must not stop the others (F15)."""
     if not rows:
         return [], ()
-    jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
-    going = {
-        row["job_id"]: Going(released=row["released"], held=row["held"])
-        for row in await tx.fetch(_SQL["going"], [row["job_id"] for row in rows])
-    }
-    planned: list[_Planned] = []
-    broken: list[JobId] = []
-    shared: dict[tuple[object, ...], FirePlan] = {}
-    for row in rows:
-        job_id = JobId(row["job_id"])
-        due = _due(row, jobs[job_id], going.get(job_id, _IDLE))
-        alike = _alike(due)
-        try:
-            plan = shared.get(alike) or plan_fire(due, now=row["locked_at"])
-        except Exception:  # noqa: BLE001 - whatever it is, it is this job's, and the others are due
-            broken.append(job_id)
-        else:
-            if not due.jitter:
-                shared[alike] = plan
-            planned.append(_Planned(job_id, row["version"], jobs[job_id], plan))
+    jobs = await definitions.alike(tx, [(row["job_id"], row["version"]) for row in rows])
+    planned, broken = _plans(rows, jobs, await _going(tx, [row["job_id"] for row in rows]))
+    stopping = {job_id for item in planned if item.plan.cancel_going for job_id in item.group.ids}
+    if stopping:  # overlap = cancel_other: stop what is before, then plan on what is still running
+        await stop_runs_of(tx, stopping)
+        going = await _going(tx, stopping)
+        again, _ = _plans([row for row in rows if row["job_id"] in stopping], jobs, going)
+        planned = [item for item in planned if not item.plan.cancel_going] + again
     return planned, tuple(broken)
 
 
-def _alike(due: DueJob) -> tuple[object, ...]:
-    """Return what a plan depends on. Definitions share schedule objects, so the object stands for its value."""
-    jittered = due.id if due.jitter else None
-    fired = 0 if due.schedule.max_fires is None else due.fired
-    return id(due.schedule), due.cursor, fired, due.misfire, due.overlap, due.going, jittered
+async def _going(tx: Connection, jobs: Collection[UUID]) -> dict[UUID, Going]:
+    return {
+        row["job_id"]: Going(released=row["released"], held=row["held"])
+        for row in await tx.fetch(_SQL["going"], list(jobs))
+    }
 
 
-def _due(row: asyncpg.Record, job: Job, going: Going) -> DueJob:
+def _plans(
+    rows: Sequence[asyncpg.Record], jobs: Mapping[UUID, Job], going: Mapping[UUID, Going]
+) -> tuple[list[_Planned], list[JobId]]:
+    groups: dict[tuple[object, ...], _Alike] = {}
+    now: datetime = rows[0]["locked_at"]
+    for job_id, version, cursor, fired, _ in rows:
+        job, busy = jobs[job_id], going.get(job_id, _IDLE)
+        counted = fired if job.schedule.max_fires is not None else None
+        key = (id(job), version, cursor, busy, counted, job_id if job.jitter else None)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _Alike(job, version, _due(job_id, job, cursor, fired, busy))
+        group.ids.append(job_id)
+    planned: list[_Planned] = []
+    broken: list[JobId] = []
+    for group in groups.values():
+        try:
+            planned.append(_Planned(group, plan_fire(group.due, now=now)))
+        except Exception:  # noqa: BLE001 - whatever it is, it is theirs, and the others are due
+            broken += group.ids
+    return planned, broken
+
+
+def _due(job_id: UUID, job: Job, cursor: datetime, fired: int, going: Going) -> DueJob:
     return DueJob(
-        id=JobId(row["job_id"]),
+        id=JobId(job_id),
         schedule=job.schedule,
-        cursor=row["next_fire_at"],
-        fired=row["fired"],
+        cursor=cursor,
+        fired=fired,
         misfire=job.misfire,
         overlap=job.overlap,
         jitter=job.jitter,
@@ -146,36 +173,64 @@ async def _write(tx: Connection, env: Environment, planned: Sequence[_Planned], 
     if not planned:
         return 0
     now: datetime = rows[0]["locked_at"]
-    runs, skips, cursors, cancelled = _rows(planned)
-    written = await tx.fetch(_SQL["write_runs"], now, *columns(runs, 11)) if runs else []
+    runs, skips, cursors = _tables(planned)
+    written = 0
+    if runs.ids:
+        written = _affected(await tx.execute(_SQL["write_runs"], now, runs.ids, *runs.columns(10)))
     await env.reach("fire.runs_written")
-    if skips:
-        await tx.execute(_SQL["write_skips"], now, *columns(skips, 6))
+    if skips.jobs:
+        await tx.execute(_SQL["write_skips"], now, *skips.columns(5))
         await env.reach("fire.skips_written")
-    if cancelled:
-        await tx.execute(_SQL["request_cancel"], cancelled)
-    moved = await tx.execute(_SQL["move_cursors"], *columns(cursors, 5))
-    if moved != f"UPDATE {len(cursors)}":
-        raise BrokenInvariant(f"{moved} of {len(cursors)} cursors under our own locks")
-    return len(written)
+    moved = _affected(await tx.execute(_SQL["move_cursors"], *cursors.columns(4)))
+    if moved != len(cursors.jobs):
+        raise BrokenInvariant(f"{moved} of {len(cursors.jobs)} cursors under our own locks")
+    return written
 
 
-def _rows(planned: Sequence[_Planned]) -> tuple[list[Any], list[Any], list[Any], list[JobId]]:
-    runs, skips, cursors, cancelled = [], [], [], []
+@dataclass(slots=True)
+class _Table:
+    """Rows to write: a job and a place each, where the place says which of a few shapes the rest of the row has.
+
+    Arrays cost by the element, most of all those of timestamps; so what many rows share is sent once.
+    """
+
+    ids: list[UUID] = field(default_factory=list)
+    jobs: list[JobId] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    shapes: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def add(self, jobs: Sequence[JobId], shape: tuple[Any, ...]) -> None:
+        self.shapes.append(shape)
+        self.jobs += jobs
+        self.places += [len(self.shapes)] * len(jobs)
+
+    def columns(self, width: int) -> list[list[Any]]:
+        return [self.jobs, self.places, *columns(self.shapes, width)]
+
+
+def _tables(planned: Sequence[_Planned]) -> tuple[_Table, _Table, _Table]:
+    runs, skips, cursors = _Table(), _Table(), _Table()
     for item in planned:
-        job, plan = item.job, item.plan
-        ageing = job.priority * AGEING
+        group, plan = item.group, item.plan
         for decision in plan.decisions:
-            if decision.disposition is Disposition.FIRED and decision.ready_at is not None:
-                lane = item.id if job.overlap.exclusive and not decision.held else None
-                rank = decision.ready_at - ageing
-                identity = scheduled_run_id(item.id, decision.slot)
-                placed = (decision.slot, decision.ready_at, rank, job.pool, job.task, decision.held, lane)
-                runs.append((identity, item.id, job.tenant, item.version, *placed))
+            if decision.disposition is Disposition.FIRED:
+                runs.ids += scheduled_run_ids(group.ids, decision.slot)
+                runs.add(group.ids, _run(group, decision))
             else:
                 stretch = (decision.slot, decision.first, decision.covers, decision.disposition.value)
-                skips.append((item.id, *stretch, item.version))
-        cursors.append((item.id, plan.cursor, plan.next_fire_at, plan.last_slot, plan.fired))
-        if plan.cancel_going:
-            cancelled.append(item.id)
-    return runs, skips, cursors, cancelled
+                skips.add(group.ids, (*stretch, group.version))
+        cursors.add(group.ids, (plan.cursor, plan.next_fire_at, plan.last_slot, plan.fired))
+    return runs, skips, cursors
+
+
+def _run(group: _Alike, decision: Decision) -> tuple[Any, ...]:
+    job, ready_at = group.job, decision.ready_at
+    assert ready_at is not None, "of a slot that fired"
+    lane = job.overlap.exclusive and not decision.held
+    rank = ready_at - job.priority * AGEING
+    times = (decision.slot, ready_at, rank, expiry(job, slot=decision.slot, ready_at=ready_at))
+    return (job.tenant, group.version, *times, job.pool, job.task, decision.held, lane)
+
+
+def _affected(status: str) -> int:
+    return int(status.rpartition(" ")[2])

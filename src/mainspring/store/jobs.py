@@ -3,55 +3,92 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 from uuid import UUID
+
+import asyncpg
 
 from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId, shard_of
-from mainspring.domain.job import Job, job_from_json, job_to_json, schedule_from_json
+from mainspring.domain.job import Job, job_from_json, job_to_json, schedule_from_json, twin
 from mainspring.domain.schedule import Schedule
 from mainspring.store.database import Connection, columns
 from mainspring.store.queries import queries
 
 _SQL = queries("jobs")
 
+_Pair: TypeAlias = tuple[UUID, int]  # job and version
+
 
 async def insert_jobs(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> None:
     """Write new jobs with their first version and cursor; a job whose schedule has no slot left is finished."""
     now = await tx.fetchval(_SQL["clock"])
-    rows = [
-        (job_id, job.tenant, job.name, shard_of(job_id), json.dumps(job_to_json(job)), job.schedule.next_after(now))
-        for job_id, job in jobs
-    ]
-    await tx.execute(_SQL["insert_jobs"], *columns(rows, 6), now)
+    rows = []
+    for job_id, job in jobs:
+        written = json.dumps(job_to_json(job))
+        next_fire_at = job.schedule.next_after(now)
+        rows.append((job_id, job.tenant, job.name, shard_of(job_id), written, next_fire_at, job.delete_when_done))
+    await tx.execute(_SQL["insert_jobs"], *columns(rows, 7), now)
 
 
 class Definitions:
     """Job versions by id, mostly from memory: a version never changes once written.
 
-    Distinct definitions are few beside the jobs that share them; parsing is done once per text.
+    Distinct policies are few beside the jobs that share them: each text is parsed once, and jobs alike in all
+    but name and payload share one object. Firing needs no more of them.
     """
 
     def __init__(self, keep: int = 200_000) -> None:
-        self._keep = keep
-        self._known: dict[tuple[UUID, int], Job] = {}
+        self._alike = _Kept(_SQL["alike"], _prototype_of, keep)
+        self._whole = _Kept(_SQL["definitions"], _job_of, keep)
 
-    async def of(self, tx: Connection, wanted: Iterable[tuple[UUID, int]]) -> dict[UUID, Job]:
+    async def alike(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
+        """Return for each (job, version) an object that it shares with its like; its name and payload mean nothing."""
+        return await self._alike.of(tx, wanted)
+
+    async def of(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
         """Return the definition of each (job, version)."""
-        pairs = list(wanted)
-        unknown = [pair for pair in pairs if pair not in self._known]
+        return await self._whole.of(tx, wanted)
+
+
+class _Kept:
+    """What was read of the database, by job and version."""
+
+    def __init__(self, query: str, read: Callable[[asyncpg.Record], Job], keep: int) -> None:
+        self._query = query
+        self._read = read
+        self._keep = keep
+        self._known: dict[_Pair, Job] = {}
+
+    async def of(self, tx: Connection, pairs: Sequence[_Pair]) -> dict[UUID, Job]:
+        known = self._known
+        unknown = [pair for pair in pairs if pair not in known]
         if unknown:
-            if len(self._known) + len(unknown) > self._keep:
-                self._known.clear()  # a cold read costs one indexed query; bookkeeping for a better choice costs always
-                unknown = pairs
-            for row in await tx.fetch(_SQL["definitions"], *columns(unknown, 2)):
-                rest = json.loads(row["rest"])
-                self._known[row["job_id"], row["version"]] = job_from_json(rest, schedule=_schedule(row["schedule"]))
+            if len(known) + len(unknown) > self._keep:
+                known.clear()  # a cold read costs one indexed query; bookkeeping for a better choice costs always
+                unknown = list(pairs)
+            for row in await tx.fetch(self._query, *columns(unknown, 2)):
+                known[row["job_id"], row["version"]] = self._read(row)
         try:
-            return {job_id: self._known[job_id, version] for job_id, version in pairs}
+            return {pair[0]: known[pair] for pair in pairs}
         except KeyError as missing:
             raise BrokenInvariant(f"there is no definition for {missing.args[0]}") from missing
+
+
+def _prototype_of(row: asyncpg.Record) -> Job:
+    return _prototype(row["rest"], row["schedule"])
+
+
+def _job_of(row: asyncpg.Record) -> Job:
+    payload = None if row["payload"] is None else json.loads(row["payload"])
+    return twin(_prototype(row["rest"], row["schedule"]), name=row["name"], payload=payload)
+
+
+@lru_cache(maxsize=50_000)
+def _prototype(rest: str, schedule: str) -> Job:
+    return job_from_json({**json.loads(rest), "name": "-"}, schedule=_schedule(schedule))
 
 
 @lru_cache(maxsize=50_000)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import asyncpg
 
-from mainspring.domain.ids import NodeId, RunId
+from mainspring.domain.ids import JobId, NodeId, RunId
 from mainspring.domain.settling import GivenBack, Lost, Outcome
 from mainspring.environment import Environment
 from mainspring.store.claim import claimed_run
@@ -48,7 +48,7 @@ async def _ended(
     connection: Connection, definitions: Definitions, rows: Sequence[asyncpg.Record], outcome: Outcome
 ) -> list[Ended]:
     jobs = await definitions.of(connection, [(row["job_id"], row["version"]) for row in rows])
-    return [Ended(claimed_run(row, jobs[row["job_id"]], NodeId(row["worker"])), outcome) for row in rows]
+    return [Ended(claimed_run(row, jobs[row["job_id"]], NodeId(row["worker"]), row["token"]), outcome) for row in rows]
 
 
 async def recover_stranded(db: Database, limit: int = 500) -> int:
@@ -62,3 +62,20 @@ async def recover_stranded(db: Database, limit: int = 500) -> int:
             return 0
         await tx.execute(queries("settle")["lock_jobs"], jobs)
         return len(await tx.fetch(queries("settle")["release_held"], jobs))
+
+
+async def recover_expired(db: Database, env: Environment, limit: int = 500) -> int:
+    """Give up runs that no worker has started in time: dead, expired; return how many."""
+    async with db.transaction() as tx:
+        expired = await tx.fetch(_SQL["expire"], limit)
+        lanes = [row["lane"] for row in expired if row["lane"] is not None]
+        if lanes:
+            await tx.execute(queries("settle")["release_held"], lanes)
+        await env.reach("recover.expired")
+    return len(expired)
+
+
+async def jobs_done(db: Database, limit: int = 100) -> list[JobId]:
+    """Return jobs that are to go when they are done, and are: no slot to come, no run in motion."""
+    async with db.connection() as connection:
+        return [JobId(row["job_id"]) for row in await connection.fetch(_SQL["done"], limit)]

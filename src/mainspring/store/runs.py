@@ -1,9 +1,12 @@
-"""Runs from outside: cancel one, or all of a job."""
+"""Runs from outside: cancel one, or all of some jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from uuid import UUID
+
 from mainspring.domain.errors import NotFound
-from mainspring.domain.ids import JobId, RunId
+from mainspring.domain.ids import NodeId, RunId
 from mainspring.domain.run import State
 from mainspring.store.database import Connection, Database
 from mainspring.store.queries import queries
@@ -27,8 +30,18 @@ async def cancel_run(db: Database, run_id: RunId) -> State:
         return State.RUNNING
 
 
-async def cancel_runs_of(tx: Connection, job_id: JobId) -> None:
-    """Cancel what a deleted job has in motion, under its row lock: nobody can add to it."""
-    runs = [row["id"] for row in await tx.fetch(_SQL["of_job"], job_id)]
-    await tx.execute(_SQL["cancel_unclaimed"], runs)
-    await tx.execute(_SQL["request_cancel"], runs)
+async def stop_runs_of(tx: Connection, jobs: Collection[UUID]) -> None:
+    """Cancel what these jobs have in motion, under their row locks: nobody can add to it.
+
+    What no worker has is cancelled at once; what is running is asked to stop, and keeps its lane until it has.
+    """
+    runs = [row["id"] for row in await tx.fetch(_SQL["of_jobs"], list(jobs))]
+    if runs:
+        await tx.execute(_SQL["cancel_unclaimed"], runs)
+        await tx.execute(_SQL["request_cancel"], runs)
+
+
+async def cancels_asked(db: Database, worker: NodeId) -> list[RunId]:
+    """Return which runs of a worker it is asked to stop."""
+    async with db.connection() as connection:
+        return [RunId(row["id"]) for row in await connection.fetch(_SQL["cancels_asked"], worker)]

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from mainspring.domain.firing import Overlaps
 from mainspring.domain.ids import JobId, NodeId, RunId
-from mainspring.domain.job import Job
+from mainspring.domain.job import Job, expiry
 from mainspring.domain.run import FINAL
 from mainspring.domain.settling import (
     Discarded,
@@ -27,6 +27,7 @@ from mainspring.domain.settling import (
     Snoozed,
     Succeeded,
     plan_settle,
+    succeeded,
 )
 from mainspring.environment import Environment
 from mainspring.store.claim import ClaimedRun
@@ -72,13 +73,14 @@ async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, reco
         back = await _put_back(tx, ended, plans)
         await env.reach("settle.put_back")
         released = len(await tx.fetch(_SQL["release_held"], lanes)) if lanes else 0
-        late = [item for item in ended if item.run.id not in finished | back]
+        accepted = finished | back
+        late = [item for item in ended if item.run.id not in accepted]
         if late and record_late:
             await tx.execute(_SQL["write_late"], *columns([_late_row(item) for item in late], 4))
         await env.reach("settle.commit")
     await env.reach("settle.committed")
     return SettleReport(
-        settled={item.run.id: plans[item.run.id] for item in ended if item.run.id in finished | back},
+        settled={item.run.id: plans[item.run.id] for item in ended if item.run.id in accepted},
         late=tuple(item.run.id for item in late),
         released=released,
     )
@@ -95,8 +97,7 @@ async def _plan(tx: Connection, ended: Sequence[Ended], lock: str) -> dict[RunId
     others = {}
     for item in ended:
         if isinstance(item.outcome, Succeeded):
-            run = _running(item.run, item.run.failures, cancel_requested=False)
-            plans[item.run.id] = plan_settle(run, item.outcome, now=item.run.started_at)
+            plans[item.run.id] = succeeded(item.run.failures)
         else:
             others[item.run.id] = item
     if others:
@@ -126,15 +127,16 @@ async def _finish(
     tx: Connection, ended: Sequence[Ended], plans: dict[RunId, Settlement]
 ) -> tuple[set[RunId], list[JobId]]:
     rows = []
+    shapes: dict[tuple[object, ...], int] = {}  # how an attempt may end, and its place among the ways
     for item in ended:
         plan = plans.get(item.run.id)
         if plan is not None and plan.state in FINAL:
             reason = None if plan.reason is None else plan.reason.value
-            described = (plan.state.value, reason, plan.failures, _error(item.outcome), _result(item.outcome))
-            rows.append((item.run.id, item.run.attempt, item.run.token, *described))
+            shape = (plan.state.value, reason, plan.failures, _error(item.outcome), _result(item.outcome))
+            rows.append((item.run.id, item.run.attempt, item.run.token, shapes.setdefault(shape, len(shapes) + 1)))
     if not rows:
         return set(), []
-    closed = await tx.fetch(_SQL["finish_runs"], *columns(rows, 8))
+    closed = await tx.fetch(_SQL["finish_runs"], *columns(rows, 4), *columns(list(shapes), 5))
     return {RunId(row["id"]) for row in closed}, [JobId(row["lane"]) for row in closed if row["lane"] is not None]
 
 
@@ -143,11 +145,13 @@ async def _put_back(tx: Connection, ended: Sequence[Ended], plans: dict[RunId, S
     for item in ended:
         plan = plans.get(item.run.id)
         if plan is not None and plan.state not in FINAL:
-            described = (plan.state.value, plan.failures, plan.next_at, plan.attempt_outcome, _error(item.outcome))
-            rows.append((item.run.id, item.run.attempt, item.run.token, *described))
+            expires_at = expiry(item.run.job, slot=item.run.slot, ready_at=plan.next_at or item.run.ready_at)
+            described = (plan.state.value, plan.failures, plan.next_at, expires_at)
+            told = (plan.attempt_outcome, _error(item.outcome))
+            rows.append((item.run.id, item.run.attempt, item.run.token, *described, *told))
     if not rows:
         return set()
-    return {RunId(row["run_id"]) for row in await tx.fetch(_SQL["put_back"], *columns(rows, 8))}
+    return {RunId(row["run_id"]) for row in await tx.fetch(_SQL["put_back"], *columns(rows, 9))}
 
 
 def _late_row(item: Ended) -> tuple[UUID, int, NodeId, str]:

@@ -81,6 +81,7 @@ class Settled:
     succeeded: int
     failed: int  # attempts that will be repeated
     dead: int  # runs that will not
+    cancelled: int
     late: int  # results of replaced attempts: recorded, not applied
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import NodeId
+from mainspring.domain.job import JobState
 from mainspring.domain.selection import DueNow, Selection
 from mainspring.environment import Environment
 from mainspring.service import Stop
 from mainspring.store import nodes
+from mainspring.store.changes import Change, change_job
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definitions
-from mainspring.store.recover import recover_lost, recover_stranded
+from mainspring.store.recover import jobs_done, recover_expired, recover_lost, recover_stranded
 from mainspring.telemetry.events import Events, NodeDeclaredDead, Recovered
 
 Fire: TypeAlias = Callable[[Selection], Awaitable[FireReport]]
+
+_DELETE: Final = Change(state=JobState.DELETED, only_from=JobState.FINISHED, reason="its last run is final")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +65,17 @@ class Guardian:
             lost = await recover_lost(self._db, self._definitions, self._env)
             self._tell("lost", len(lost.settled))
             self._tell("stranded", await recover_stranded(self._db))
+            self._tell("expired", await recover_expired(self._db, self._env))
+            self._tell("done", await self._delete_done())
             if report.locked < self._watch.batch:
                 await stop.wait(self._watch.every)
+
+    async def _delete_done(self) -> int:
+        done = await jobs_done(self._db)
+        for job in done:
+            with suppress(NotFound, Conflict):  # another guardian was quicker, or somebody gave it new slots
+                await change_job(self._db, self._env, job, _DELETE)
+        return len(done)
 
     def _tell(self, kind: str, count: int) -> None:
         if count:

@@ -1,4 +1,4 @@
-"""Partitions of the history are made ahead, so that no slot waits for one."""
+"""Partitions of the history are made ahead, so that no slot waits for one, and dropped when they are old."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from mainspring.store.database import Database
 
 
 class Partitions:
-    def __init__(self, db: Database, *, ahead: int = 7, every: timedelta = timedelta(hours=1)) -> None:
+    def __init__(self, db: Database, *, keep_for: timedelta, ahead: int = 7) -> None:
         self._db = db
+        self._keep_for = keep_for
         self._ahead = ahead
-        self._every = every
 
     async def run(self, stop: Stop) -> None:
         while not stop.requested:
             await history.make_partitions(self._db, days=self._ahead)
-            await stop.wait(self._every)
+            await history.drop_partitions(self._db, keep_for=self._keep_for)
+            await stop.wait(timedelta(hours=1))

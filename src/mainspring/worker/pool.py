@@ -7,31 +7,36 @@ written goes with the next. A drain claims nothing more, waits out its grace, an
 With the database out of reach nothing is claimed, and what is at work goes on: the token decides afterwards.
 Outcomes are kept until they are written. A claim whose answer was lost may have left runs in our name that
 we do not know of; they are given back as soon as the database answers again.
+
+A cancel is a request: the task is interrupted where it waits, and what it makes of that is its outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from mainspring.domain.errors import Unavailable
-from mainspring.domain.ids import NodeId
+from mainspring.domain.ids import NodeId, RunId
 from mainspring.domain.run import State
-from mainspring.domain.settling import GivenBack, Outcome
+from mainspring.domain.settling import Cancelled, GivenBack, Outcome
 from mainspring.environment import Environment
 from mainspring.service import Stop, first_of, shielded
 from mainspring.store.claim import ClaimedRun, claim
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definitions
 from mainspring.store.recover import recover_unknown
+from mainspring.store.runs import cancels_asked
 from mainspring.store.settle import Ended, settle
 from mainspring.telemetry.events import Claimed, Events, ServiceInterrupted, Settled, Started
 from mainspring.worker.registry import Registry
 from mainspring.worker.runner import run_attempt
 
 _AGAIN_IN: Final = timedelta(milliseconds=250)
+_LARGEST_CLAIM: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class PoolConfig:
     pool: str = "short"
     concurrency: int = 100
     look_every: timedelta = timedelta(milliseconds=25)  # an idle look is one indexed query
+    cancel_every: timedelta = timedelta(seconds=1)  # how soon a cancel reaches a task
     grace: timedelta = timedelta(seconds=20)
 
 
@@ -56,6 +62,7 @@ class WorkerPool:
         self._events = events
         self._definitions = Definitions()
         self._working: dict[asyncio.Task[None], ClaimedRun] = {}
+        self._cancelled: set[RunId] = set()  # at work, and told to stop
         self._ended: list[Ended] = []
         self._settling: list[Ended] = []
         self._in_doubt = False  # the answer to a claim was lost
@@ -66,11 +73,17 @@ class WorkerPool:
     def name(self) -> str:
         return f"worker {self._config.pool}"
 
+    def look(self) -> None:
+        """Look for work at once: a hint that some was fired."""
+        self._look.set()
+
     async def run(self, stop: Stop) -> None:
         async with asyncio.TaskGroup() as group:
             settling = group.create_task(self._settle_until_drained(stop))
+            cancelling = group.create_task(self._pass_on_cancels())
             await self._claim(stop, group)
             await self._drain()
+            cancelling.cancel()
             self._news.set()
             await settling
 
@@ -92,8 +105,20 @@ class WorkerPool:
                 await first_of(stop.wait(self._config.look_every if room else None), self._look.wait())
 
     def _freed(self, task: asyncio.Task[None]) -> None:
-        del self._working[task]
+        self._cancelled.discard(self._working.pop(task).id)
         self._look.set()
+
+    async def _pass_on_cancels(self) -> None:
+        while True:
+            await self._env.sleep(self._config.cancel_every.total_seconds())
+            asked: set[RunId] = set()
+            if self._working:
+                with suppress(Unavailable):  # claiming will tell of it
+                    asked.update(await cancels_asked(self._db, self._node))
+            for task, run in self._working.items():
+                if run.id in asked and run.id not in self._cancelled:
+                    self._cancelled.add(run.id)
+                    task.cancel()
 
     async def _take(self, room: int) -> list[ClaimedRun]:
         if self._in_doubt:
@@ -107,7 +132,7 @@ class WorkerPool:
             pool=self._config.pool,
             worker=self._node,
             tasks=self._registry.names,
-            limit=min(room, 500),
+            limit=min(room, _LARGEST_CLAIM),
         )
         if runs:
             self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
@@ -128,6 +153,10 @@ class WorkerPool:
         outcome: Outcome = GivenBack()
         try:
             outcome = await run_attempt(self._registry.get(run.job.task), run)
+        except asyncio.CancelledError:
+            if run.id in self._cancelled:
+                outcome = Cancelled()
+            raise
         finally:
             self._ended.append(Ended(run, outcome))
             self._news.set()
@@ -172,6 +201,7 @@ class WorkerPool:
                 succeeded=states.count(State.SUCCEEDED),
                 failed=states.count(State.WAITING),
                 dead=states.count(State.DEAD),
+                cancelled=states.count(State.CANCELLED),
                 late=len(report.late),
             )
         )

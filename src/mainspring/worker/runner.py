@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Awaitable
+from datetime import timedelta
 
+from mainspring.domain.job import Json
 from mainspring.domain.settling import ErrorInfo, Failed, Outcome, Succeeded, TimedOut
 from mainspring.store.claim import ClaimedRun
 from mainspring.worker.registry import Context, Task
@@ -20,15 +23,23 @@ async def run_attempt(task: Task, run: ClaimedRun) -> Outcome:
         attempt=run.attempt,
         payload=run.job.payload,
     )
-    limit = run.job.run_timeout
-    timeout = asyncio.timeout(None if limit is None else limit.total_seconds())
     try:
-        async with timeout:
+        if run.job.run_timeout is None:
             return Succeeded(await task(context))
-    except TimeoutError as error:
-        return TimedOut() if timeout.expired() else _failed(error)
+        return await _within(run.job.run_timeout, task(context))
     except Exception as error:  # noqa: BLE001 - whatever user code raises is an outcome
         return _failed(error)
+
+
+async def _within(limit: timedelta, work: Awaitable[Json]) -> Outcome:
+    timeout = asyncio.timeout(limit.total_seconds())
+    try:
+        async with timeout:
+            return Succeeded(await work)
+    except TimeoutError:
+        if timeout.expired():
+            return TimedOut()
+        raise
 
 
 def _failed(error: Exception) -> Failed:

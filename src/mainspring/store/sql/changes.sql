@@ -15,7 +15,8 @@ WITH appended AS (
     INSERT INTO job_versions (job_id, version, state, definition, effective_at, author, reason)
     VALUES ($1, $2, $3, $4, $5, $6, $7)
 ), moved AS (
-    UPDATE job_cursors SET version = $2, state = $3, next_fire_at = $8, last_slot = coalesce($9, last_slot) WHERE job_id = $1
+    UPDATE job_cursors SET version = $2, state = $3, next_fire_at = $8, last_slot = coalesce($9, last_slot),
+           delete_when_done = $11 WHERE job_id = $1
 )
 UPDATE jobs SET version = $2, name = $10, deleted_at = CASE WHEN $3 = 'deleted' THEN $5 END WHERE id = $1;
 

@@ -27,35 +27,32 @@ SELECT job_id, count(*) FILTER (WHERE NOT held) AS released, count(*) FILTER (WH
 -- name: write_runs
 -- The cursor under its lock is the first line of defence, this key the second. A conflict inserts
 -- nothing, and the job still moves on. ready_at carries the jitter; the slot does not.
-INSERT INTO runs (id, job_id, tenant, version, kind, slot, fired_at, ready_at, rank, pool, task, state, held, lane)
-SELECT id, job_id, tenant, version, 'schedule', slot, $1, ready_at, rank, pool, task,
-       CASE WHEN held THEN 'held' ELSE 'queued' END, held, lane
-  FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::timestamptz[],
-              $9::text[], $10::text[], $11::boolean[], $12::uuid[])
-       AS plan (id, job_id, tenant, version, slot, ready_at, rank, pool, task, held, lane)
-    ON CONFLICT DO NOTHING
-RETURNING id;
+-- Subscripts instead of a join: a generic plan takes both sides for ten rows, and may then go through all pairs.
+INSERT INTO runs (id, job_id, tenant, version, kind, slot, fired_at, ready_at, rank, expires_at, pool, task, state, held, lane)
+SELECT id, job_id, ($5::text[])[place], ($6::int[])[place], 'schedule', ($7::timestamptz[])[place], $1,
+       ($8::timestamptz[])[place], ($9::timestamptz[])[place], ($10::timestamptz[])[place],
+       ($11::text[])[place], ($12::text[])[place],
+       CASE WHEN ($13::boolean[])[place] THEN 'held' ELSE 'queued' END, ($13::boolean[])[place],
+       CASE WHEN ($14::boolean[])[place] THEN job_id END
+  FROM unnest($2::uuid[], $3::uuid[], $4::int[]) AS plan (id, job_id, place)
+    ON CONFLICT DO NOTHING;
 
 -- name: write_skips
 -- A slot that does not run still gets its row: "why not?" is a SELECT, and I1 a set difference.
 INSERT INTO skips (job_id, slot, first_slot, covers_count, disposition, version, decided_at)
-SELECT job_id, slot, first_slot, covers_count, disposition, version, $1
-  FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::bigint[], $6::text[], $7::int[])
-       AS plan (job_id, slot, first_slot, covers_count, disposition, version)
+SELECT job_id, ($4::timestamptz[])[place], ($5::timestamptz[])[place], ($6::bigint[])[place], ($7::text[])[place],
+       ($8::int[])[place], $1
+  FROM unnest($2::uuid[], $3::int[]) AS plan (job_id, place)
     ON CONFLICT DO NOTHING;
 
 -- name: move_cursors
 -- Fewer rows than plans is a bug of ours, not a race: we hold the locks.
 UPDATE job_cursors AS c
-   SET next_fire_at = plan.next_fire_at, last_slot = plan.last_slot, fired = c.fired + plan.fired,
-       state = CASE WHEN plan.next_fire_at IS NULL THEN 'finished' ELSE c.state END
-  FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::int[])
-       AS plan (job_id, cursor, next_fire_at, last_slot, fired)
- WHERE c.job_id = plan.job_id AND c.next_fire_at = plan.cursor;
-
--- name: request_cancel
--- overlap = cancel_other: the run that holds the lane is asked to stop; it gives the lane up when it has.
-UPDATE runs SET cancel_requested = true WHERE lane = ANY($1::uuid[]) AND NOT cancel_requested;
+   SET next_fire_at = ($4::timestamptz[])[place], last_slot = ($5::timestamptz[])[place],
+       fired = c.fired + ($6::int[])[place],
+       state = CASE WHEN ($4::timestamptz[])[place] IS NULL THEN 'finished' ELSE c.state END
+  FROM unnest($1::uuid[], $2::int[]) AS plan (job_id, place)
+ WHERE c.job_id = plan.job_id AND c.next_fire_at = ($3::timestamptz[])[place];
 
 -- name: quarantine
 -- A job whose plan raises stops alone, with its cursor where it was; an operator decides.

@@ -13,3 +13,29 @@ SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, work
 -- name: stranded
 SELECT DISTINCT job_id FROM runs
  WHERE held AND lane IS NULL AND NOT EXISTS (SELECT FROM runs AS holder WHERE holder.lane = runs.job_id) LIMIT $1;
+
+-- name: expire
+-- Never what a worker has in hand: that ends by its attempt, so no dead letter is still at work (F66).
+WITH closed AS (
+    DELETE FROM runs
+     WHERE id = ANY (ARRAY(SELECT id FROM runs
+                            WHERE expires_at <= statement_timestamp() AND state IN ('held', 'queued', 'waiting')
+                            ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))
+    RETURNING *
+), kept AS (
+    INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures,
+                             fired_at, settled_at)
+    SELECT id, slot, job_id, tenant, version, kind, pool, 'dead', 'expired', attempt, failures, fired_at, clock_timestamp()
+      FROM closed
+), letters AS (
+    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, died_at)
+    SELECT id, job_id, tenant, slot, 'expired', clock_timestamp() FROM closed
+)
+SELECT id, lane FROM closed;
+
+-- name: done
+SELECT job_id FROM job_cursors
+ WHERE delete_when_done AND state = 'finished'
+   AND NOT EXISTS (SELECT FROM runs WHERE runs.lane = job_cursors.job_id)
+   AND NOT EXISTS (SELECT FROM runs WHERE runs.lane IS NULL AND runs.job_id = job_cursors.job_id)
+ LIMIT $1;

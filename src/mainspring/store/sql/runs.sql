@@ -1,5 +1,7 @@
--- name: of_job
-SELECT id FROM runs WHERE lane = $1 UNION ALL SELECT id FROM runs WHERE lane IS NULL AND job_id = $1;
+-- name: of_jobs
+SELECT id FROM runs WHERE lane = ANY($1::uuid[])
+UNION ALL
+SELECT id FROM runs WHERE lane IS NULL AND job_id = ANY($1::uuid[]);
 
 -- name: cancel_unclaimed
 -- Into history, unless a worker was quicker: the row lock lets exactly one of cancel and claim win (F34).
@@ -15,3 +17,7 @@ SELECT id, lane FROM closed;
 
 -- name: request_cancel
 UPDATE runs SET cancel_requested = true WHERE id = ANY($1::uuid[]) AND state = 'running' RETURNING id;
+
+-- name: cancels_asked
+-- Few at any time, whatever the number of runs: they have an index of their own.
+SELECT id FROM runs WHERE cancel_requested AND state = 'running' AND worker = $1;

@@ -17,21 +17,22 @@ SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
 
 -- name: finish_runs
 -- Out of the narrow live table, into one append-only row of history. What does not come back was late (I4).
+-- How it ended comes by place, one of a few: nearly all attempts end alike.
 WITH closed AS (
     DELETE FROM runs
-     USING unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[])
-           AS outcome (run_id, attempt, token, final, reason, failures, error, result)
+     USING unnest($1::uuid[], $2::int[], $3::uuid[], $4::int[]) AS outcome (run_id, attempt, token, place)
      WHERE runs.id = outcome.run_id AND runs.attempt = outcome.attempt
        AND runs.token = outcome.token AND runs.state = 'running'
-    RETURNING runs.*, outcome.final, outcome.reason, outcome.failures AS failed, outcome.error, outcome.result
+    RETURNING runs.*, place
 ), kept AS (
     INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures, worker,
                              fired_at, started_at, settled_at, error, result)
-    SELECT id, slot, job_id, tenant, version, kind, pool, final, reason, attempt, failed, worker,
-           fired_at, started_at, clock_timestamp(), error, result FROM closed
+    SELECT id, slot, job_id, tenant, version, kind, pool, ($5::text[])[place], ($6::text[])[place], attempt, ($7::int[])[place],
+           worker, fired_at, started_at, (SELECT clock_timestamp()), ($8::text[])[place], ($9::text[])[place] FROM closed
 ), letters AS (
     INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, error, died_at)
-    SELECT id, job_id, tenant, slot, reason, error, clock_timestamp() FROM closed WHERE final = 'dead'
+    SELECT id, job_id, tenant, slot, ($6::text[])[place], ($8::text[])[place], clock_timestamp()
+      FROM closed WHERE ($5::text[])[place] = 'dead'
 )
 SELECT id, lane FROM closed;
 
@@ -40,10 +41,11 @@ SELECT id, lane FROM closed;
 WITH back AS (
     UPDATE runs
        SET state = outcome.state, failures = outcome.failures, token = NULL, worker = NULL,
-           ready_at = coalesce(outcome.next_at, runs.ready_at),
+           ready_at = coalesce(outcome.next_at, runs.ready_at), expires_at = outcome.expires_at,
            rank = runs.rank + (coalesce(outcome.next_at, runs.ready_at) - runs.ready_at)
-      FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::text[], $8::text[])
-           AS outcome (run_id, attempt, token, state, failures, next_at, word, error),
+      FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::text[],
+                  $9::text[])
+           AS outcome (run_id, attempt, token, state, failures, next_at, expires_at, word, error),
            runs AS before
      WHERE before.id = runs.id AND runs.id = outcome.run_id AND runs.attempt = outcome.attempt
        AND runs.token = outcome.token AND runs.state = 'running'
