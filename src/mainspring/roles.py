@@ -19,7 +19,8 @@ from mainspring.engines.base import Rhythm
 from mainspring.engines.peers import Peers
 from mainspring.engines.poll import Poll
 from mainspring.environment import Environment
-from mainspring.insight.audit import AuditReport, run_audit
+from mainspring.insight.audit import run_audit
+from mainspring.insight.report import AuditReport
 from mainspring.service import Service, Stop, run_all
 from mainspring.store import nodes
 from mainspring.store.database import Database, open_database

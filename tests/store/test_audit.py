@@ -15,7 +15,8 @@ import pytest_asyncio
 from mainspring import Every, Schedule
 from mainspring.domain.firing import Misfire, Misfires, Overlap, Overlaps
 from mainspring.domain.ids import JobId, scheduled_run_id
-from mainspring.insight.audit import AuditReport, Fault, run_audit
+from mainspring.insight.audit import run_audit
+from mainspring.insight.report import AuditReport, Fault
 from mainspring.store import audit as reading
 from mainspring.store.audit import snapshot
 

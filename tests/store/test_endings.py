@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from mainspring import Every, Schedule
 from mainspring.domain.firing import Overlap, Overlaps
 from mainspring.domain.ids import JobId, RunId
 from mainspring.domain.job import AfterDone
 from mainspring.domain.retry import Backoff, RetryPolicy
 from mainspring.domain.run import State
 from mainspring.domain.settling import ErrorInfo, Failed
+from mainspring.insight.audit import run_audit
+from mainspring.insight.report import Fault
 from mainspring.roles import NodeSettings, run_node
 from mainspring.service import Stop
 from mainspring.store.history import drop_partitions, kept_since, make_partitions
@@ -219,9 +222,24 @@ async def test_retention_drops_whole_days_and_keeps_dead_letters(ledger: Ledger)
     assert await ledger.value("SELECT count(*) FROM dead_letters") == 3
     async with ledger.db.connection() as connection:
         since = await kept_since(connection)
-    midnight = "SELECT date_trunc('day', clock_timestamp() - interval '30 days', 'UTC')"
-    assert since == await ledger.value(midnight)
+    midnight = await ledger.value("SELECT date_trunc('day', clock_timestamp() - interval '30 days', 'UTC')")
+    assert since == midnight
     assert await drop_partitions(ledger.db, keep_for=timedelta(days=30)) == 0
+
+
+async def test_an_audit_does_not_call_missed_what_retention_has_dropped(ledger: Ledger) -> None:
+    await ledger.given_jobs(schedule=Schedule(specs=(Every(timedelta(days=1)),)))
+    await ledger.execute("UPDATE job_versions SET effective_at = clock_timestamp() - interval '90 days'")
+    await given_history(ledger, 40)
+    now = await ledger.value("SELECT clock_timestamp()")
+    asked = {"start": now - timedelta(days=60), "end": now - timedelta(days=20)}
+    assert (await run_audit(ledger.db, **asked)).faults[Fault.MISSED] == 40
+
+    await drop_partitions(ledger.db, keep_for=timedelta(days=30))
+
+    report = await run_audit(ledger.db, **asked)
+    assert report.dropped_before == report.start > asked["start"]
+    assert report.faults[Fault.MISSED] in (10, 11)  # those since then were never decided
 
 
 async def test_a_day_with_a_run_in_motion_is_kept(ledger: Ledger) -> None:

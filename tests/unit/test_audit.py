@@ -12,7 +12,8 @@ import pytest
 from mainspring import Cron, Every, Schedule
 from mainspring.domain.ids import JobId, scheduled_run_id
 from mainspring.domain.job import JobState
-from mainspring.insight.audit import AuditReport, Fault, audit
+from mainspring.insight.audit import audit
+from mainspring.insight.report import AuditReport, Fault
 from mainspring.store.audit import Cursor, Decided, JobRecord, Version
 
 JOB = JobId(UUID(int=7))

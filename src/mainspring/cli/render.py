@@ -10,9 +10,9 @@ import click
 
 from mainspring.domain.durations import rough_duration
 from mainspring.domain.schedule import Schedule
-from mainspring.insight.audit import AuditReport
 from mainspring.insight.dst import note
 from mainspring.insight.lint import Finding
+from mainspring.insight.report import AuditReport
 
 
 def json(value: object) -> None:
@@ -54,6 +54,8 @@ def audit(report: AuditReport) -> None:
     """Write an audit for people: the verdict last, where the eye ends up."""
     skipped = ", ".join(f"{count} {disposition}" for disposition, count in sorted(report.skipped.items()))
     click.echo(f"{report.jobs} jobs, {rfc3339(report.start)} to {rfc3339(min(report.end, report.judged_at))}")
+    if report.dropped_before is not None:
+        click.echo("older slots than these were dropped by retention, and are not judged")
     click.echo(f"{report.expected} slots expected, {report.fired} fired{', ' + skipped if skipped else ''}")
     if report.pending:
         oldest = f" since {rfc3339(report.oldest_pending)}" if report.oldest_pending else ""

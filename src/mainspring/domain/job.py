@@ -92,16 +92,6 @@ def expiry(job: Job, *, slot: datetime, ready_at: datetime) -> datetime | None:
     return min(limits, default=None)
 
 
-def twin(job: Job, *, name: str, payload: Json) -> Job:
-    """Return a job that differs in name and payload alone. Not checked again: there are millions to read back."""
-    made = object.__new__(Job)
-    for field in _SHARED:
-        object.__setattr__(made, field, getattr(job, field))
-    object.__setattr__(made, "name", name)
-    object.__setattr__(made, "payload", payload)
-    return made
-
-
 def job_to_json(job: Job) -> dict[str, Json]:
     """Write a definition; what has its default is left out."""
     return {name: _WRITE[name](value) for name, value in _changed(job)}
@@ -247,4 +237,3 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "on_loss": OnLoss,
     "after_done": AfterDone,
 }
-_SHARED: Final = tuple(field.name for field in fields(Job) if field.name not in {"name", "payload"})

@@ -20,7 +20,7 @@ What is written about the attempt is what the attempt did; what became of the ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -146,10 +146,10 @@ class Settlement:
     failures: int  # this attempt included
     next_at: datetime | None  # if and only if it waits; a run that is queued again keeps its place in the queue
     attempt_outcome: str  # what the attempt did, for its own row
+    state: State = field(init=False)
 
-    @property
-    def state(self) -> State:
-        return after(State.RUNNING, self.event)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", after(State.RUNNING, self.event))
 
 
 @lru_cache(maxsize=100)

@@ -13,96 +13,37 @@ including that of the next; a change decides what is due by then, under the vers
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import zip_longest
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from mainspring.domain.errors import BrokenInvariant, MainspringError
-from mainspring.domain.ids import JobId, scheduled_run_id
-from mainspring.domain.job import JobState, Json, instant_text
+from mainspring.domain.ids import scheduled_run_id
+from mainspring.domain.job import JobState, instant_text
 from mainspring.domain.schedule import Schedule
+from mainspring.insight.report import AuditReport, Fault, Finding, Tally
 from mainspring.store.audit import Decided, JobRecord, Version, snapshot
 from mainspring.store.database import Database
 
-_KEPT: Final = 1000  # findings in full; all are counted
 _TICK: Final = timedelta(microseconds=1)  # what the database resolves: (a, b] is [a + tick, b + tick)
 _STATEMENT: Final = timedelta(minutes=1)  # a fire is stamped when its statement begins, and may find a later run going
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-class Fault(StrEnum):
-    """What is wrong with a slot."""
-
-    MISSED = "missed"
-    DOUBLED = "doubled"
-    PHANTOM = "phantom"
-    UNEXPLAINED = "unexplained"  # skipped for a run that was not there
-    UNREADABLE = "unreadable"  # the schedule cannot be recomputed, so nothing is proved about this job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    fault: Fault
-    job: JobId
-    name: str
-    slot: datetime
-    last: datetime  # the same, but for a stretch of slots
-    count: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lateness:
-    """From the slot to the fire; quantiles to three digits."""
-
-    p50: timedelta
-    p99: timedelta
-    max: timedelta
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditReport:
-    start: datetime
-    end: datetime
-    judged_at: datetime  # slots after this are not due yet
-    jobs: int
-    expected: int
-    fired: int
-    skipped: Mapping[str, int]  # slots by disposition
-    pending: int  # due, and still before the job's cursor
-    oldest_pending: datetime | None
-    quarantined: int  # due, and the job waits for an operator
-    late: Lateness
-    faults: Mapping[Fault, int]  # slots by fault; each fault is there
-    findings: tuple[Finding, ...]  # the first thousand
-
-    @property
-    def exit_status(self) -> int:
-        return 1 if any(self.faults.values()) else 0
-
-    def to_json(self) -> dict[str, Json]:
-        document = {name: _json(value) for name, value in asdict(self).items()}
-        return {**document, **document.pop("faults"), "exit_status": self.exit_status}
-
-
 async def run_audit(db: Database, *, start: datetime, end: datetime, tenant: str | None = None) -> AuditReport:
-    """Judge the slots in ``[start, end)`` of every job, or of one tenant's.
+    """Judge the slots in ``[start, end)`` of every job, or of one tenant's; what retention has dropped is left out.
 
     Raises:
         StoreUnavailable: nothing was judged; ask again.
     """
     async with snapshot(db, start=start, end=end, tenant=tenant) as ledger:
-        judgement = _Judgement(_Window(start, end, ledger.judged_at))
+        judgement = _Judgement(_Window(ledger.start, max(end, ledger.start), ledger.judged_at))
         async for job in ledger.jobs():
             judgement.take(job)
-        return judgement.report()
+        return replace(judgement.report(), dropped_before=ledger.start if ledger.start > start else None)
 
 
 def audit(jobs: Iterable[JobRecord], *, start: datetime, end: datetime, judged_at: datetime) -> AuditReport:
@@ -119,55 +60,12 @@ class _Window(NamedTuple):
     judged_at: datetime
 
 
-@dataclass(slots=True)
-class _Tally:
-    jobs: int = 0
-    expected: int = 0
-    fired: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    waiting: Counter[JobState] = field(default_factory=Counter)
-    oldest_pending: datetime | None = None
-    late: Counter[int] = field(default_factory=Counter)  # milliseconds to three digits: a few thousand keys at most
-    latest: timedelta = timedelta(0)
-    faults: Counter[Fault] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
-
-    def find(self, finding: Finding) -> None:
-        self.faults[finding.fault] += finding.count
-        if len(self.findings) < _KEPT:
-            self.findings.append(finding)
-
-    def fire(self, late: timedelta) -> None:
-        self.fired += 1
-        milliseconds = max(late // _MILLISECOND, 0)
-        if milliseconds > 999:
-            milliseconds -= milliseconds % 10 ** (len(str(milliseconds)) - 3)
-        self.late[milliseconds] += 1
-        self.latest = max(self.latest, late)
-
-    def wait(self, state: JobState, first: datetime, count: int) -> None:
-        self.waiting[state] += count
-        if state is JobState.ACTIVE:
-            self.oldest_pending = min(self.oldest_pending or first, first)
-
-    def lateness(self) -> Lateness:
-        return Lateness(p50=self._quantile(50), p99=self._quantile(99), max=self.latest)
-
-    def _quantile(self, percent: int) -> timedelta:
-        below = 0
-        for milliseconds in sorted(self.late):
-            below += self.late[milliseconds]
-            if below * 100 >= self.fired * percent:
-                return milliseconds * _MILLISECOND
-        return timedelta(0)
-
-
 class _Judgement:
     """Takes records in order; what follows under the same id belongs to the same job."""
 
     def __init__(self, window: _Window) -> None:
         self._window = window
-        self._tally = _Tally()
+        self._tally = Tally()
         self._open: _JobAudit | None = None
 
     def take(self, job: JobRecord) -> None:
@@ -183,6 +81,7 @@ class _Judgement:
             start=self._window.start,
             end=self._window.end,
             judged_at=self._window.judged_at,
+            dropped_before=None,
             jobs=tally.jobs,
             expected=tally.expected,
             fired=tally.fired,
@@ -237,7 +136,7 @@ class _JobAudit:
     ``_next`` is the oldest slot expected and not yet answered for, ``_answered`` the newest one answered for.
     """
 
-    def __init__(self, job: JobRecord, window: _Window, tally: _Tally) -> None:
+    def __init__(self, job: JobRecord, window: _Window, tally: Tally) -> None:
         self.job = job
         self._window, self._tally = window, tally
         self._forces = list(_forces(job, window))
@@ -440,19 +339,3 @@ def _forces(job: JobRecord, window: _Window) -> Iterator[_Force]:
             due=due,
             ran_out=ran_out,
         )
-
-
-def _json(value: object) -> Json:
-    match value:
-        case datetime():
-            return instant_text(value)
-        case timedelta():
-            return value.total_seconds()
-        case dict():
-            return {str(key): _json(held) for key, held in value.items()}
-        case list() | tuple():
-            return [_json(held) for held in value]
-        case UUID():
-            return str(value)
-        case _:
-            return value

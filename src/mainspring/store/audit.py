@@ -25,6 +25,7 @@ from mainspring.domain.ids import JobId
 from mainspring.domain.job import JobState, schedule_from_json
 from mainspring.domain.schedule import Schedule
 from mainspring.store.database import Database
+from mainspring.store.history import kept_since
 from mainspring.store.queries import queries
 
 _SQL = queries("audit")
@@ -80,10 +81,11 @@ class JobRecord:
 
 
 class Snapshot:
-    """The ledger at ``judged_at``; exists within its transaction."""
+    """The ledger at ``judged_at``, for slots from ``start`` on; exists within its transaction."""
 
     def __init__(self, tx: asyncpg.Connection[asyncpg.Record], judged_at: datetime, window: tuple[Any, ...]) -> None:
         self.judged_at = judged_at
+        self.start: datetime = window[0]
         self._tx = tx
         self._window = window  # start, end, tenant
 
@@ -132,7 +134,7 @@ class Snapshot:
 async def snapshot(
     db: Database, *, start: datetime, end: datetime, tenant: str | None = None
 ) -> AsyncIterator[Snapshot]:
-    """Hold the ledger still for slots in ``[start, end)``.
+    """Hold the ledger still for slots in ``[start, end)``, as far as retention has not dropped them.
 
     Raises:
         StoreUnavailable: nothing was written; ask again.
@@ -140,7 +142,9 @@ async def snapshot(
     async with db.transaction() as connection:
         tx = cast("asyncpg.Connection[asyncpg.Record]", connection)  # for its cursors
         await tx.execute(_SQL["one_moment"])
-        yield Snapshot(tx, await tx.fetchval(_SQL["judged_at"]), (start, end, tenant))
+        kept = await kept_since(tx)
+        judged_at = await tx.fetchval(_SQL["judged_at"])
+        yield Snapshot(tx, judged_at, (start if kept is None else max(start, kept), end, tenant))
 
 
 def _job(row: asyncpg.Record, versions: Sequence[Version], others: Sequence[_Motion]) -> JobRecord:

@@ -10,13 +10,14 @@ from uuid import UUID
 import asyncpg
 
 from mainspring.domain.ids import JobId, Kind, NodeId, RunId
-from mainspring.domain.job import Job
+from mainspring.domain.job import Job, Json
 from mainspring.environment import Environment
 from mainspring.store.database import Database
-from mainspring.store.jobs import Definitions
+from mainspring.store.jobs import Definition, Definitions
 from mainspring.store.queries import queries
 
 _SQL = queries("claim")
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,9 @@ class ClaimedRun:
 
     id: RunId
     job_id: JobId
-    job: Job
+    name: str  # of its job
+    payload: Json
+    job: Job  # shared with its like: all but name and payload
     version: int
     kind: Kind
     slot: datetime
@@ -58,14 +61,16 @@ async def claim(
     return [claimed_run(row, jobs[row["job_id"]], worker, token) for row in rows]
 
 
-def claimed_run(row: asyncpg.Record, job: Job, worker: NodeId, token: UUID) -> ClaimedRun:
+def claimed_run(row: asyncpg.Record, definition: Definition, worker: NodeId, token: UUID) -> ClaimedRun:
     """Read an attempt in hand off its row."""
     return ClaimedRun(
         id=RunId(row["id"]),
         job_id=JobId(row["job_id"]),
-        job=job,
+        name=definition.name,
+        payload=definition.payload,
+        job=definition.shared,
         version=row["version"],
-        kind=Kind(row["kind"]),
+        kind=_KINDS[row["kind"]],
         slot=row["slot"],
         ready_at=row["ready_at"],
         attempt=row["attempt"],

@@ -114,7 +114,7 @@ async def _plan(
     """Plan what is alike together and the rest apart: a job that raises must not stop the others (F15)."""
     if not rows:
         return [], ()
-    jobs = await definitions.alike(tx, [(row["job_id"], row["version"]) for row in rows])
+    jobs = await definitions.shared(tx, [(row["job_id"], row["version"]) for row in rows])
     planned, broken = _plans(rows, jobs, await _going(tx, [row["job_id"] for row in rows]))
     stopping = {job_id for item in planned if item.plan.cancel_going for job_id in item.group.ids}
     if stopping:  # overlap = cancel_other: stop what is before, then plan on what is still running

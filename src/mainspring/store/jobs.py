@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
 
 from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId, shard_of
-from mainspring.domain.job import Job, job_from_json, job_to_json, schedule_from_json, twin
+from mainspring.domain.job import Job, Json, job_from_json, job_to_json, schedule_from_json
 from mainspring.domain.schedule import Schedule
 from mainspring.store.database import Connection, columns
 from mainspring.store.queries import queries
 
 _SQL = queries("jobs")
 
+_T = TypeVar("_T")
 _Pair: TypeAlias = tuple[UUID, int]  # job and version
 
 
@@ -33,36 +34,43 @@ async def insert_jobs(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> None
     await tx.execute(_SQL["insert_jobs"], *columns(rows, 7), now)
 
 
+class Definition(NamedTuple):
+    """One version of a job. What many jobs have in common is one object."""
+
+    name: str
+    payload: Json
+    shared: Job  # all but name and payload, which mean nothing here
+
+
 class Definitions:
     """Job versions by id, mostly from memory: a version never changes once written.
 
-    Distinct policies are few beside the jobs that share them: each text is parsed once, and jobs alike in all
-    but name and payload share one object. Firing needs no more of them.
+    Distinct policies are few beside the jobs that share them: each text is parsed once. Firing needs no more.
     """
 
     def __init__(self, keep: int = 200_000) -> None:
-        self._alike = _Kept(_SQL["alike"], _prototype_of, keep)
-        self._whole = _Kept(_SQL["definitions"], _job_of, keep)
+        self._shared = _Kept(_SQL["shared"], _shared_of, keep)
+        self._whole = _Kept(_SQL["definitions"], _definition_of, keep)
 
-    async def alike(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
-        """Return for each (job, version) an object that it shares with its like; its name and payload mean nothing."""
-        return await self._alike.of(tx, wanted)
+    async def shared(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
+        """Return for each (job, version) the object that it shares with its like."""
+        return await self._shared.of(tx, wanted)
 
-    async def of(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
+    async def of(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Definition]:
         """Return the definition of each (job, version)."""
         return await self._whole.of(tx, wanted)
 
 
-class _Kept:
+class _Kept(Generic[_T]):
     """What was read of the database, by job and version."""
 
-    def __init__(self, query: str, read: Callable[[asyncpg.Record], Job], keep: int) -> None:
+    def __init__(self, query: str, read: Callable[[asyncpg.Record], _T], keep: int) -> None:
         self._query = query
         self._read = read
         self._keep = keep
-        self._known: dict[_Pair, Job] = {}
+        self._known: dict[_Pair, _T] = {}
 
-    async def of(self, tx: Connection, pairs: Sequence[_Pair]) -> dict[UUID, Job]:
+    async def of(self, tx: Connection, pairs: Sequence[_Pair]) -> dict[UUID, _T]:
         known = self._known
         unknown = [pair for pair in pairs if pair not in known]
         if unknown:
@@ -70,20 +78,20 @@ class _Kept:
                 known.clear()  # a cold read costs one indexed query; bookkeeping for a better choice costs always
                 unknown = list(pairs)
             for row in await tx.fetch(self._query, *columns(unknown, 2)):
-                known[row["job_id"], row["version"]] = self._read(row)
+                known[row[0], row[1]] = self._read(row)
         try:
             return {pair[0]: known[pair] for pair in pairs}
         except KeyError as missing:
             raise BrokenInvariant(f"there is no definition for {missing.args[0]}") from missing
 
 
-def _prototype_of(row: asyncpg.Record) -> Job:
+def _shared_of(row: asyncpg.Record) -> Job:
     return _prototype(row["rest"], row["schedule"])
 
 
-def _job_of(row: asyncpg.Record) -> Job:
+def _definition_of(row: asyncpg.Record) -> Definition:
     payload = None if row["payload"] is None else json.loads(row["payload"])
-    return twin(_prototype(row["rest"], row["schedule"]), name=row["name"], payload=payload)
+    return Definition(row["name"], payload, _prototype(row["rest"], row["schedule"]))
 
 
 @lru_cache(maxsize=50_000)

@@ -18,10 +18,10 @@ async def run_attempt(task: Task, run: ClaimedRun) -> Outcome:
     context = Context(
         run_id=run.id,
         job_id=run.job_id,
-        job=run.job.name,
+        job=run.name,
         slot=run.slot,
         attempt=run.attempt,
-        payload=run.job.payload,
+        payload=run.payload,
     )
     try:
         if run.job.run_timeout is None:

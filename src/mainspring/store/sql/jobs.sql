@@ -17,7 +17,7 @@ SELECT given.id, shard, 1, CASE WHEN next_fire_at IS NULL THEN 'finished' ELSE '
 -- name: clock
 SELECT clock_timestamp();
 
--- name: alike
+-- name: shared
 -- Without name and payload, and the schedule apart: many jobs share these, and they are read once for all of them.
 SELECT job_id, version, (definition - '{name,payload,schedule}'::text[])::text AS rest, definition ->> 'schedule' AS schedule
   FROM job_versions WHERE (job_id, version) IN (SELECT * FROM unnest($1::uuid[], $2::int[]));
