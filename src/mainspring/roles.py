@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeAlias
 
+from mainspring.domain.errors import UnknownTask
 from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job
@@ -96,8 +97,17 @@ async def run_node(
     await nodes.retire(db, node)
 
 
-async def put_jobs(db: Database, env: Environment, jobs: Sequence[Job]) -> int:
-    """Write those jobs whose names are not taken; return how many are new."""
+async def put_jobs(db: Database, env: Environment, jobs: Sequence[Job], *, tasks: Collection[str] | None = None) -> int:
+    """Write those jobs whose names are not taken; return how many are new. None is written if one is refused.
+
+    Raises:
+        UnknownTask: a job names none of ``tasks``, which are all there are; None: nobody here knows.
+    """
+    for job in jobs:
+        if tasks is not None and job.task not in tasks:
+            allowed = f"register it, or use one of {', '.join(sorted(tasks))}" if tasks else "register it"
+            reason = f'job "{job.name}" names "{job.task}", which is not registered'
+            raise UnknownTask(reason, field="task", value=job.task, allowed=allowed)
     async with db.transaction() as tx:
         return await put_missing(tx, [(JobId(env.new_id()), job) for job in jobs])
 

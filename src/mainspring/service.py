@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -130,6 +130,20 @@ async def run_all(
     else:
         return
     raise failure  # out here, where nothing is added to its cause and context
+
+
+def run(main: Coroutine[object, object, _T]) -> _T:
+    """Run a process's main coroutine to its end, on uvloop where there is one."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - optional: some platforms have none
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def first_of(*waits: Coroutine[object, object, object]) -> None:

@@ -14,7 +14,8 @@ from mainspring import Every, Schedule, embedded
 from mainspring.domain.firing import Overlap, Overlaps
 from mainspring.domain.job import Job
 from mainspring.environment import SystemEnvironment
-from mainspring.insight.audit import AuditReport, run_audit
+from mainspring.insight.audit import run_audit
+from mainspring.insight.report import AuditReport
 from mainspring.roles import open_ledger, put_jobs
 from mainspring.store.database import Database
 

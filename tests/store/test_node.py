@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mainspring import Every, Schedule
+from mainspring.domain.errors import UnknownTask
 from mainspring.domain.firing import Misfire, Misfires
 from mainspring.domain.job import Job
 from mainspring.environment import SystemEnvironment
@@ -17,7 +18,7 @@ from mainspring.testing import Recorder
 from mainspring.worker.pool import PoolConfig
 from mainspring.worker.registry import Context, Registry
 
-from .ledger import Ledger
+from .ledger import EVERY_SECOND, Ledger
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -98,3 +99,12 @@ async def test_three_nodes_run_every_slot_once(engine: EngineName, db: Database,
     if engine == "poll":
         assert {event.epoch for event in recorder.of(LeadershipTaken)} >= {1}
     await ledger.check()
+
+
+async def test_a_job_with_an_unknown_task_is_refused_and_nothing_is_written(ledger: Ledger) -> None:
+    jobs = [Job(name=task, task=task, schedule=EVERY_SECOND) for task in ("known", "mistyped")]
+
+    with pytest.raises(UnknownTask, match=r'task: job "mistyped" names "mistyped", which is not registered; .* known'):
+        await put_jobs(ledger.db, ledger.env, jobs, tasks=["known"])
+
+    assert await ledger.value("SELECT count(*) FROM jobs") == 0

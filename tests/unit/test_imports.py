@@ -14,7 +14,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "domain": (set(), {"tzdata"}),
     "environment": ({"domain"}, set()),
     "telemetry": ({"domain"}, set()),
-    "service": ({"domain", "environment", "telemetry"}, set()),
+    "service": ({"domain", "environment", "telemetry"}, {"uvloop"}),
     "store": ({"domain", "environment", "telemetry"}, {"asyncpg"}),
     "engines": ({"domain", "service", "telemetry"}, set()),
     "upkeep": ({"domain", "environment", "service", "store", "telemetry"}, set()),

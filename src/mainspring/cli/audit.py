@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.params import Instant
 from mainspring.environment import SystemEnvironment
 from mainspring.roles import audit_of
+from mainspring.service import run
 
 
 @click.command()
@@ -41,7 +41,7 @@ def audit(
     """
     end = end or SystemEnvironment().now()
     with ledger_at(dsn, data_dir) as where:
-        report = asyncio.run(audit_of(where, start or end - timedelta(days=1), end, tenant))
+        report = run(audit_of(where, start or end - timedelta(days=1), end, tenant))
     if output == "json":
         render.json(report.to_json())
     else:

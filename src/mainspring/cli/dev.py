@@ -16,7 +16,7 @@ from mainspring.domain.durations import rough_duration
 from mainspring.environment import SystemEnvironment
 from mainspring.insight.audit import run_audit
 from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
-from mainspring.service import Stop, signals
+from mainspring.service import Stop, run, signals
 from mainspring.telemetry.events import (
     AnyEvent,
     Events,
@@ -41,21 +41,22 @@ def dev(data_dir: Path | None, dsn: str | None, lasting: timedelta | None, engin
     mainspring dev --for 20s --data-dir /tmp/try
     """
     with ledger_at(dsn, data_dir) as where:
-        asyncio.run(_run(where, lasting, NodeSettings(engine=engine)))
+        run(_run(where, lasting, NodeSettings(engine=engine)))
 
 
 async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> None:
     env = SystemEnvironment()
     screen, began = Screen(), env.now()
     async with open_ledger(dsn) as db:
-        new = await put_jobs(db, env, demo.JOBS)
+        registry = demo.registry()
+        new = await put_jobs(db, env, demo.JOBS, tasks=registry.names)
         click.echo(f"{new} example jobs written" if new else "continuing with the jobs that are there")
         click.echo("Ctrl-C stops\n")
         stop = Stop(env)
         with signals(stop):
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(_when_asked(stop, env, lasting))
-                await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=demo.registry())
+                await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=registry)
                 stop.request()
         screen.close()
         render.audit(await run_audit(db, start=began, end=asked.result()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.params import Instant
 from mainspring.insight.explain import explain_slot
 from mainspring.roles import evidence_of
+from mainspring.service import run
 
 
 @click.command()
@@ -27,7 +27,7 @@ def explain(job: str, at: datetime, dsn: str | None, data_dir: Path | None, outp
     mainspring explain heartbeat 2026-11-15T09:30:00Z
     """
     with ledger_at(dsn, data_dir) as where:
-        sentences = explain_slot(asyncio.run(evidence_of(where, job, at)), at)
+        sentences = explain_slot(run(evidence_of(where, job, at)), at)
     if output == "json":
         render.json({"job": job, "at": render.rfc3339(at), "explanation": sentences})
     else:

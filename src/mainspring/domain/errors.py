@@ -1,7 +1,7 @@
 """The whole error tree, divided by what the caller can do about it.
 
 MainspringError
-  InvalidRequest      change the request        InvalidSchedule, UnknownZone, WrongDatabase
+  InvalidRequest      change the request        InvalidSchedule, UnknownZone, UnknownTask, WrongDatabase
   NotFound            there is no such thing, or not for this tenant
   Conflict            look again, then decide   IllegalTransition, StaleVersion
   Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable
@@ -43,6 +43,12 @@ class UnknownZone(InvalidSchedule):
     """A time zone that the IANA database does not have."""
 
     code = "unknown_zone"
+
+
+class UnknownTask(InvalidRequest):
+    """A job names a task that nobody has registered, so that its runs would wait for ever."""
+
+    code = "unknown_task"
 
 
 class WrongDatabase(InvalidRequest):
