@@ -13,13 +13,15 @@ import pytest
 import pytest_asyncio
 
 from mainspring import embedded
-from mainspring.store.database import open_database
+from mainspring.store.database import SESSION, open_database
 from mainspring.store.migrations import migrate
 from mainspring.store.queries import queries
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BATCH = 200
+_WORKER = "'3b1f6d3e-0c9a-4a0e-9a57-1f6f1c6a2b11'"
+HELD = 10_000  # with a million
 RUNNING = 500  # at work, and before all others in the order of claims
 # A twelfth is overdue; neighbours on disk are not neighbours in time.
 CURSORS = """
@@ -62,11 +64,12 @@ async def full(server: embedded.Server, request: pytest.FixtureRequest) -> Async
     dsn = server.dsn.replace("/postgres?", f"/{name}?")
     async with open_database(dsn) as db:
         await migrate(db)
-    connection = await asyncpg.connect(dsn)
+    connection = await asyncpg.connect(dsn, server_settings=SESSION)
     await connection.execute("SET session_replication_role = replica")  # cursors without their jobs will do
     await connection.execute(CURSORS, request.param)
     await connection.execute(RUNS, RUNNING)
     await connection.execute("SET session_replication_role = origin")
+    await connection.execute(f"INSERT INTO nodes VALUES ({_WORKER}, 'worker', '', 1, now(), now(), interval '6 s')")
     await connection.execute("VACUUM ANALYZE job_cursors, runs")
     yield connection
     await connection.close()
@@ -117,12 +120,14 @@ HOT = [
     Hot("runs.of_jobs", {"runs_lane", "runs_aside"}, 2 * BATCH, f"{_JOBS} FROM ({_DUE}) AS due"),
     Hot("runs.cancels_asked", {"runs_cancel"}, 0, "SELECT gen_random_uuid()"),
     Hot("recover.expire", {"runs_expiry", "runs_pkey"}, 2 * BATCH + RUNNING, f"SELECT {BATCH}"),
+    Hot("recover.stranded", {"runs_held", "runs_lane"}, 2 * HELD, f"SELECT {BATCH}"),
     Hot("recover.done", {"cursors_done"}, 0, f"SELECT {BATCH}", or_else=frozenset({*_DONE})),
     Hot(
         "claim.claim",
-        {"runs_claim"},
+        {"runs_claim", "nodes_pkey"},
         2 * BATCH + RUNNING,
-        f"SELECT 'short', {BATCH}, gen_random_uuid(), ARRAY['noop', 'other'], gen_random_uuid()",
+        f"SELECT 'short', {BATCH}, {_WORKER}::uuid, ARRAY['noop', 'other'], gen_random_uuid(), "
+        "timestamptz '2000-01-01', gen_random_uuid()",
     ),
     Hot("settle.lock_running", {"runs_pkey"}, BATCH, f"SELECT {_LEASES} FROM ({_RUNNING}) AS run"),
     Hot(
@@ -141,7 +146,7 @@ HOT = [
         f"FROM ({_RUNNING}) AS run",
     ),
     Hot("settle.lock_jobs", {"job_cursors_pkey"}, BATCH, f"{_JOBS} FROM ({_DUE}) AS due"),
-    Hot("settle.release_held", {"runs_aside", "runs_lane", "runs_pkey"}, 4 * BATCH, f"{_JOBS} FROM ({_HELD}) AS run"),
+    Hot("settle.release_held", {"runs_held", "runs_lane", "runs_pkey"}, 4 * BATCH, f"{_JOBS} FROM ({_HELD}) AS run"),
 ]
 
 

@@ -24,7 +24,7 @@ from mainspring.domain.errors import MainspringError
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import JobState, schedule_from_json
 from mainspring.domain.schedule import Schedule
-from mainspring.store.database import Database
+from mainspring.store.database import Database, scanning
 from mainspring.store.history import kept_since
 from mainspring.store.queries import queries
 
@@ -142,6 +142,7 @@ async def snapshot(
     async with db.transaction() as connection:
         tx = cast("asyncpg.Connection[asyncpg.Record]", connection)  # for its cursors
         await tx.execute(_SQL["one_moment"])
+        await scanning(tx)
         kept = await kept_since(tx)
         judged_at = await tx.fetchval(_SQL["judged_at"])
         yield Snapshot(tx, judged_at, (start if kept is None else max(start, kept), end, tenant))

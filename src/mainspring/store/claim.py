@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
 
 from mainspring.domain.ids import JobId, Kind, NodeId, RunId
-from mainspring.domain.job import Job, Json
+from mainspring.domain.job import AGEING, Job, Json
 from mainspring.environment import Environment
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definition, Definitions
 from mainspring.store.queries import queries
 
 _SQL = queries("claim")
+
+Place: TypeAlias = tuple[datetime, UUID]
+FIRST: Final[Place] = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -39,6 +43,11 @@ class ClaimedRun:
     worker: NodeId
     started_at: datetime
 
+    @property
+    def place(self) -> Place:
+        """Where it stood in the order of claims."""
+        return self.ready_at - self.job.priority * AGEING, self.id
+
 
 async def claim(
     db: Database,
@@ -49,11 +58,16 @@ async def claim(
     worker: NodeId,
     tasks: Sequence[str],
     limit: int,
+    after: Place = FIRST,
 ) -> list[ClaimedRun]:
-    """Take up to ``limit`` ready runs of a pool, best rank first: no more than can start now."""
+    """Take up to ``limit`` ready runs of a pool, best rank first: no more than can start now.
+
+    ``after`` spares a worker that takes full batches from stepping over the last ones again. It is a shortcut
+    past whatever has come before that place since: look from the ``FIRST`` every now and then.
+    """
     token = env.token()
     async with db.transaction() as tx:
-        rows = await tx.fetch(_SQL["claim"], pool, limit, worker, list(tasks), token)
+        rows = await tx.fetch(_SQL["claim"], pool, limit, worker, list(tasks), token, *after)
         await env.reach("claim.commit")
         jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
     await env.reach("claim.committed")

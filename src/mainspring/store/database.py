@@ -17,9 +17,12 @@ from mainspring.domain.errors import StoreUnavailable, WrongDatabase
 # What the promises rest on. Refused when off, because then an acknowledged commit may be lost.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 
-# A process that is stopped inside a transaction holds its row locks: the server ends it well within a lease (F02).
-_LIMITS = {"idle_in_transaction_session_timeout": "3s"}
-_SET_LIMITS = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _LIMITS.items())
+# Set for every connection, or for every transaction behind a pooler:
+#   a process that is stopped inside a transaction holds its row locks, until the server ends it, within a lease (F02);
+#   the verbs go by index, whatever the planner thinks of the size of a table it has not seen grow, and are never
+#   compiled. Whoever reads the whole ledger says scanning().
+SESSION = {"idle_in_transaction_session_timeout": "3s", "enable_seqscan": "off", "jit": "off"}
+_SET_SESSION = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in SESSION.items())
 
 
 class Connection(Protocol):
@@ -86,13 +89,13 @@ async def open_database(
             statement_cache_size=0 if pooled else 100,
             timeout=10,
             command_timeout=60,
-            server_settings={} if pooled else _LIMITS,
+            server_settings={} if pooled else SESSION,
             reset=_leave_as_it_is,
         )
     try:
         async with pool.acquire() as connection:
             await _check(connection, unsafe=unsafe)
-        yield Database(pool, begin_with=_SET_LIMITS if pooled else None)
+        yield Database(pool, begin_with=_SET_SESSION if pooled else None)
     finally:
         await pool.close()
 
@@ -152,6 +155,11 @@ _UNAVAILABLE = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
 )
+
+
+async def scanning(tx: Connection) -> None:
+    """Let the planner choose for the rest of the transaction: for questions to the whole ledger."""
+    await tx.execute("SET LOCAL enable_seqscan = on")
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -17,7 +17,7 @@ from mainspring.store.claim import claimed_run
 from mainspring.store.database import Connection, Database
 from mainspring.store.jobs import Definitions
 from mainspring.store.queries import queries
-from mainspring.store.settle import Ended, SettleReport, settle
+from mainspring.store.settle import NOTHING, Ended, SettleReport, settle
 
 _SQL = queries("recover")
 
@@ -28,10 +28,17 @@ async def recover_lost(db: Database, definitions: Definitions, env: Environment,
     Found without a lock, settled by attempt and token: whoever comes second matches no row.
     """
     async with db.connection() as connection:
-        rows = await connection.fetch(_SQL["lost"], limit)
+        dead = [row["id"] for row in await connection.fetch(_SQL["dead"])]
+        if not dead:
+            return NOTHING
+        rows = await connection.fetch(_SQL["lost"], dead, limit)
         ended = await _ended(connection, definitions, rows, Lost())
     await env.reach("recover.found")
-    return await settle(db, env, ended, record_late=False)
+    report = await settle(db, env, ended, record_late=False)
+    if len(report.settled) == len(rows) < limit:  # else somebody is at them: look again
+        async with db.transaction() as tx:
+            await tx.execute(_SQL["swept"], dead)
+    return report
 
 
 async def recover_unknown(

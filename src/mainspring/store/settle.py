@@ -53,6 +53,9 @@ class SettleReport:
     released: int  # held runs that may start now
 
 
+NOTHING = SettleReport(settled={}, late=(), released=0)
+
+
 async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, record_late: bool = True) -> SettleReport:
     """Record how attempts ended, each once.
 
@@ -62,7 +65,7 @@ async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, reco
         StoreUnavailable: written or not, nobody knows. Settle again: what was written matches no row, and is late.
     """
     if not ended:
-        return SettleReport(settled={}, late=(), released=0)
+        return NOTHING
     async with db.transaction() as tx:
         joined = [item.run.job_id for item in ended if _may_be_joined(item.run.job)]
         if joined:

@@ -10,7 +10,7 @@ from uuid import UUID
 from mainspring.domain.errors import NotFound
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job, JobState, job_from_json
-from mainspring.store.database import Connection, Database
+from mainspring.store.database import Connection, Database, scanning
 from mainspring.store.queries import queries
 
 _SQL = queries("slots")
@@ -64,7 +64,8 @@ async def evidence(db: Database, job: str, instant: datetime) -> Evidence:
     Raises:
         NotFound: there is no such job.
     """
-    async with db.connection() as connection:
+    async with db.transaction() as connection:
+        await scanning(connection)
         found = await connection.fetchrow(_SQL["find"], job)
         if found is None:
             raise NotFound(f'there is no job "{job}"')

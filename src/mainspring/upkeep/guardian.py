@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Watch:
     every: timedelta = timedelta(milliseconds=500)
     overdue: timedelta = timedelta(seconds=1)  # later than this an engine has failed its job; together well under 2 s
     batch: int = 500
+    tidy_every: timedelta = timedelta(seconds=5)  # for what only an edit at the wrong moment can leave behind
 
 
 class Guardian:
@@ -57,6 +59,7 @@ class Guardian:
         self._events = events
 
     async def run(self, stop: Stop) -> None:
+        tidied_at = -math.inf
         while not stop.requested:
             report = await self._fire(DueNow(limit=self._watch.batch, overdue=self._watch.overdue))
             self._tell("overdue", report.runs)
@@ -64,9 +67,11 @@ class Guardian:
                 self._events.emit(NodeDeclaredDead(node=dead, by=self._node))
             lost = await recover_lost(self._db, self._definitions, self._env)
             self._tell("lost", len(lost.settled))
-            self._tell("stranded", await recover_stranded(self._db))
             self._tell("expired", await recover_expired(self._db, self._env))
             self._tell("done", await self._delete_done())
+            if self._env.monotonic() >= tidied_at + self._watch.tidy_every.total_seconds():
+                self._tell("stranded", await recover_stranded(self._db))
+                tidied_at = self._env.monotonic()
             if report.locked < self._watch.batch:
                 await stop.wait(self._watch.every)
 

@@ -25,7 +25,7 @@ from mainspring.domain.run import State
 from mainspring.domain.settling import Cancelled, GivenBack, Outcome
 from mainspring.environment import Environment
 from mainspring.service import Stop, first_of, shielded
-from mainspring.store.claim import ClaimedRun, claim
+from mainspring.store.claim import FIRST, ClaimedRun, Place, claim
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definitions
 from mainspring.store.recover import recover_unknown
@@ -37,6 +37,8 @@ from mainspring.worker.runner import run_attempt
 
 _AGAIN_IN: Final = timedelta(milliseconds=250)
 _LARGEST_CLAIM: Final = 1000
+_GATHER: Final = timedelta(milliseconds=5)  # for more room than a little: many small claims cost more than they start
+_SHORTCUTS: Final = 20  # claims that begin where the last one ended, before one looks from the first again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class WorkerPool:
         self._ended: list[Ended] = []
         self._settling: list[Ended] = []
         self._in_doubt = False  # the answer to a claim was lost
+        self._after = FIRST  # where the last full claim ended
+        self._shortcuts = 0
         self._news = asyncio.Event()  # there is something to settle
         self._look = asyncio.Event()  # there is room again, or settling released a run: look at once
 
@@ -90,9 +94,12 @@ class WorkerPool:
     async def _claim(self, stop: Stop, group: asyncio.TaskGroup) -> None:
         while not stop.requested:
             self._look.clear()  # before counting: whatever is freed from here on sets it again
-            room = self._config.concurrency - len(self._working)
+            room = self._room()
+            if 0 < room < self._config.concurrency // 4:
+                await stop.wait(_GATHER)
+                room = self._room()
             try:
-                runs = await self._take(room) if room else []
+                runs = await self._take(room) if room > 0 else []
             except Unavailable as error:
                 self._in_doubt = True
                 await self._interrupted(error, stop)
@@ -102,7 +109,12 @@ class WorkerPool:
                 self._working[task] = run
                 task.add_done_callback(self._freed)
             if not runs:
-                await first_of(stop.wait(self._config.look_every if room else None), self._look.wait())
+                await first_of(stop.wait(self._config.look_every if room > 0 else None), self._look.wait())
+
+    def _room(self) -> int:
+        """Return how many more may start. Outcomes not written yet count once they are as many as may be at work."""
+        unwritten = len(self._ended) + len(self._settling)
+        return self._config.concurrency - len(self._working) - max(unwritten - self._config.concurrency, 0)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._cancelled.discard(self._working.pop(task).id)
@@ -125,18 +137,31 @@ class WorkerPool:
             known = {run.id for run in self._working.values()} | {item.run.id for item in self._ended + self._settling}
             await recover_unknown(self._db, self._definitions, self._env, self._node, known)
             self._in_doubt = False
-        runs = await claim(
+        limit = min(room, _LARGEST_CLAIM)
+        runs = await self._claim_after(self._after, limit)
+        if len(runs) < limit and self._after != FIRST:
+            self._after = FIRST
+            runs += await self._claim_after(FIRST, limit - len(runs))
+        elif len(runs) == limit and self._shortcuts < _SHORTCUTS:
+            self._after = max(run.place for run in runs)
+            self._shortcuts += 1
+        else:
+            self._after, self._shortcuts = FIRST, 0
+        if runs:
+            self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
+        return runs
+
+    async def _claim_after(self, after: Place, limit: int) -> list[ClaimedRun]:
+        return await claim(
             self._db,
             self._definitions,
             self._env,
             pool=self._config.pool,
             worker=self._node,
             tasks=self._registry.names,
-            limit=min(room, _LARGEST_CLAIM),
+            limit=limit,
+            after=after,
         )
-        if runs:
-            self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
-        return runs
 
     async def _work(self, run: ClaimedRun) -> None:
         self._events.emit(
@@ -182,6 +207,7 @@ class WorkerPool:
                     self._ended = self._settling + self._ended
                     await self._interrupted(error, stop)
                 self._settling = []
+                self._look.set()
 
     async def _interrupted(self, error: Unavailable, stop: Stop) -> None:
         """Wait a little; not in ``run_all``, which would have to stop the runs at work to start us again."""

@@ -4,6 +4,13 @@ ALTER TABLE runs ADD COLUMN expires_at timestamptz;  -- no attempt starts from h
 CREATE INDEX runs_expiry ON runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_cancel ON runs (id) WHERE cancel_requested;  -- not by worker: claiming changes that, and must stay HOT
 
+CREATE INDEX runs_held ON runs (job_id, slot) WHERE held;
+
+-- Finding the runs of a dead worker is a look at all runs in motion, as none has an index that claiming would change. So
+-- it is done twice for each death: at once, and when no claim of that worker can be under way any more.
+ALTER TABLE nodes ADD COLUMN swept_at timestamptz, ADD COLUMN cleared_at timestamptz;
+CREATE INDEX nodes_dead ON nodes (id) WHERE dead_at IS NOT NULL AND cleared_at IS NULL;
+
 ALTER TABLE job_cursors ADD COLUMN delete_when_done boolean NOT NULL DEFAULT false;
 CREATE INDEX cursors_done ON job_cursors (job_id) WHERE delete_when_done AND state = 'finished';
 

@@ -1,10 +1,14 @@
+-- name: dead
+SELECT id FROM nodes
+ WHERE dead_at IS NOT NULL AND cleared_at IS NULL AND (swept_at IS NULL OR swept_at < clock_timestamp() - interval '10 s');
+
 -- name: lost
--- A look at the narrow live table, for workers that are few and dead.
-SELECT runs.id, runs.job_id, runs.version, runs.kind, runs.slot, runs.ready_at, runs.attempt, runs.failures, runs.token,
-       runs.worker, runs.started_at
-  FROM runs JOIN nodes ON nodes.id = runs.worker
- WHERE runs.state = 'running' AND nodes.dead_at IS NOT NULL
- ORDER BY runs.id LIMIT $1;
+SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, worker, started_at
+  FROM runs WHERE state = 'running' AND worker = ANY($1::uuid[]) ORDER BY id LIMIT $2;
+
+-- name: swept
+UPDATE nodes SET swept_at = clock_timestamp(), cleared_at = CASE WHEN swept_at IS NOT NULL THEN clock_timestamp() END
+ WHERE id = ANY($1::uuid[]);
 
 -- name: unknown
 SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, worker, started_at
@@ -12,7 +16,7 @@ SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, work
 
 -- name: stranded
 SELECT DISTINCT job_id FROM runs
- WHERE held AND lane IS NULL AND NOT EXISTS (SELECT FROM runs AS holder WHERE holder.lane = runs.job_id) LIMIT $1;
+ WHERE held AND NOT EXISTS (SELECT FROM runs AS holder WHERE holder.lane = runs.job_id) LIMIT $1;
 
 -- name: expire
 -- Never what a worker has in hand: that ends by its attempt, so no dead letter is still at work (F66).

@@ -1,9 +1,10 @@
 -- name: lock_running
 -- The runs these attempts still hold. The token decides, not the clock: a slow worker nobody replaced is right (I4).
+-- Only what is running has one. Asking for that state too would tell the planner, which believes that hardly any run is in
+-- it, to begin there, and to go through all of them for each outcome.
 SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
   FROM runs JOIN unnest($1::uuid[], $2::int[], $3::uuid[]) AS outcome (run_id, attempt, token)
     ON runs.id = outcome.run_id AND runs.attempt = outcome.attempt AND runs.token = outcome.token
- WHERE runs.state = 'running'
  ORDER BY runs.id FOR UPDATE OF runs;
 
 -- name: lock_lost
@@ -12,7 +13,6 @@ SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
 SELECT runs.id, runs.failures, runs.cancel_requested, clock_timestamp() AS now
   FROM runs JOIN unnest($1::uuid[], $2::int[], $3::uuid[]) AS outcome (run_id, attempt, token)
     ON runs.id = outcome.run_id AND runs.attempt = outcome.attempt AND runs.token = outcome.token
- WHERE runs.state = 'running'
  ORDER BY runs.id FOR UPDATE OF runs SKIP LOCKED;
 
 -- name: finish_runs
@@ -22,7 +22,7 @@ WITH closed AS (
     DELETE FROM runs
      USING unnest($1::uuid[], $2::int[], $3::uuid[], $4::int[]) AS outcome (run_id, attempt, token, place)
      WHERE runs.id = outcome.run_id AND runs.attempt = outcome.attempt
-       AND runs.token = outcome.token AND runs.state = 'running'
+       AND runs.token = outcome.token
     RETURNING runs.*, place
 ), kept AS (
     INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures, worker,
@@ -48,7 +48,7 @@ WITH back AS (
            AS outcome (run_id, attempt, token, state, failures, next_at, expires_at, word, error),
            runs AS before
      WHERE before.id = runs.id AND runs.id = outcome.run_id AND runs.attempt = outcome.attempt
-       AND runs.token = outcome.token AND runs.state = 'running'
+       AND runs.token = outcome.token
     RETURNING runs.id, runs.slot, runs.attempt, before.worker, before.started_at, outcome.word, outcome.error
 )
 INSERT INTO attempts (run_id, slot, attempt, worker, started_at, ended_at, outcome, error)
