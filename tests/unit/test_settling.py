@@ -329,6 +329,15 @@ def test_on_loss_fail_says_nothing_about_failures() -> None:
     assert plan_settle(replace(RUN, on_loss=OnLoss.FAIL), BROKEN, now=NOW).event is Event.FAIL
 
 
+def test_a_job_without_retries_outlives_the_loss_of_a_machine_or_two() -> None:
+    run = replace(RUN, retry=RetryPolicy(kind=Backoff.NONE))
+
+    events = [plan_settle(replace(run, failures=failures), Lost(), now=NOW).event for failures in range(3)]
+
+    assert events == [Event.LOSE, Event.LOSE, Event.EXHAUST]
+    assert plan_settle(run, BROKEN, now=NOW).event is Event.EXHAUST
+
+
 @pytest.mark.covers("F124")
 def test_a_task_that_kills_every_worker_is_dead_after_its_budget() -> None:
     losses = [plan_settle(replace(RUN, failures=failures), Lost(), now=NOW) for failures in range(5)]

@@ -11,7 +11,9 @@ The rules, in the order in which they win.
   error not retried   dead, refused
   failed, timed out   one failure more; waits for its next attempt, or dead, exhausted
   lost                one failure more, or a task that kills its workers would kill them for ever; queued
-                      again at once, or dead, lost: at the first loss if on_loss is "fail"
+                      again at once, up to the budget or the third failure, whichever is later: a job without
+                      retries asked for none after an error, not to be lost with a machine. Else dead, lost:
+                      at the first loss if on_loss is "fail"
   snoozed, given back the budget is as it was
 In all of these an attempt that could not start before the deadline is not waited for: dead, expired.
 
@@ -32,6 +34,7 @@ from mainspring.domain.run import FINAL, DeadReason, Event, State, after
 LONGEST_MESSAGE: Final = 4_000
 LONGEST_TRACEBACK: Final = 16_000
 MOST_BASES: Final = 50
+MOST_LOSSES: Final = 3  # of a job that allows fewer failures
 
 
 class OnLoss(StrEnum):
@@ -190,7 +193,7 @@ def _decide(
                 return Event.EXHAUST, DeadReason.EXHAUSTED, None
             return Event.FAIL, None, next_at
         case Lost():
-            if run.on_loss is OnLoss.FAIL or _spent(run, failures, now):
+            if run.on_loss is OnLoss.FAIL or _spent(run, failures, now, at_least=MOST_LOSSES):
                 return Event.EXHAUST, DeadReason.LOST, None
             return Event.LOSE, None, None
         case Snoozed(delay=delay):  # one that is too long wakes early, and may snooze again
@@ -201,9 +204,9 @@ def _decide(
             assert_never(outcome)
 
 
-def _spent(run: RunningRun, failures: int, next_at: datetime) -> bool:
+def _spent(run: RunningRun, failures: int, next_at: datetime, *, at_least: int = 0) -> bool:
     old = run.retry.max_age is not None and next_at - run.first_due > run.retry.max_age
-    return old or failures >= run.retry.budget
+    return old or failures >= max(run.retry.budget, at_least)
 
 
 def _storable(text: str) -> str:

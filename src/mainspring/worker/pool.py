@@ -70,6 +70,7 @@ class WorkerPool:
         self._in_doubt = False  # the answer to a claim was lost
         self._after = FIRST  # where the last full claim ended
         self._shortcuts = 0
+        self._broken: BaseException | None = None
         self._news = asyncio.Event()  # there is something to settle
         self._look = asyncio.Event()  # there is room again, or settling released a run: look at once
 
@@ -82,18 +83,25 @@ class WorkerPool:
         self._look.set()
 
     async def run(self, stop: Stop) -> None:
-        async with asyncio.TaskGroup() as group:
-            settling = group.create_task(self._settle_until_drained(stop))
-            cancelling = group.create_task(self._pass_on_cancels())
-            await self._claim(stop, group)
-            await self._drain()
-            cancelling.cancel()
-            self._news.set()
-            await settling
+        try:
+            async with asyncio.TaskGroup() as group:
+                settling = group.create_task(self._settle_until_drained(stop))
+                cancelling = group.create_task(self._pass_on_cancels())
+                await self._claim(stop)
+                await self._drain()
+                cancelling.cancel()
+                self._news.set()
+                await settling
+        finally:
+            for task in self._working:  # none, unless we are made to stop
+                task.cancel()
 
-    async def _claim(self, stop: Stop, group: asyncio.TaskGroup) -> None:
+    async def _claim(self, stop: Stop) -> None:
+        loop = asyncio.get_running_loop()
         while not stop.requested:
             self._look.clear()  # before counting: whatever is freed from here on sets it again
+            if self._broken is not None:
+                raise self._broken
             room = self._room()
             if 0 < room < self._config.concurrency // 4:
                 await stop.wait(_GATHER)
@@ -105,7 +113,7 @@ class WorkerPool:
                 await self._interrupted(error, stop)
                 continue
             for run in runs:
-                task = group.create_task(self._work(run))
+                task = loop.create_task(self._work(run))  # not in the group: its bookkeeping costs as much as the task
                 self._working[task] = run
                 task.add_done_callback(self._freed)
             if not runs:
@@ -118,6 +126,8 @@ class WorkerPool:
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._cancelled.discard(self._working.pop(task).id)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error  # of ours, not of a task: those end in an outcome
         self._look.set()
 
     async def _pass_on_cancels(self) -> None:
