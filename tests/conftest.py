@@ -1,4 +1,4 @@
-"""What every test folder shares: the matrix of failure ids, hypothesis profiles, and no silent skips in CI."""
+"""What every test folder shares: a database, the matrix of failure ids, hypothesis profiles, no silent skips in CI."""
 
 import os
 from collections import defaultdict
@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from .postgres import db, dsn, server, template
+
+__all__ = ["db", "dsn", "server", "template"]  # fixtures, for every folder that asks for one
 
 # Ids of the failure catalogue that this release answers for. Each needs a passing test marked `covers`.
 DUE = tuple((Path(__file__).parent / "failure_ids.txt").read_text().split())

@@ -71,10 +71,13 @@ async def run_node(
     )
     events.emit(NodeRegistered(node=node, role=_role(settings)))
     heartbeat = Heartbeat(db, env, node, every=settings.heartbeat_every, lease_for=settings.lease_for)
-    pools = [WorkerPool(pool, db=db, env=env, node=node, registry=registry, events=events) for pool in settings.pools]
+    definitions = Definitions(whole=bool(settings.pools))
+    pools = [
+        WorkerPool(pool, db=db, definitions=definitions, env=env, node=node, registry=registry, events=events)
+        for pool in settings.pools
+    ]
     services: list[Service] = [heartbeat, *pools]
     if settings.engine is not None:
-        definitions = Definitions()
 
         async def fires(selection: Selection) -> FireReport:
             report = await fire(db, definitions, env, selection)

@@ -94,12 +94,13 @@ class Hot:
 _DUE = f"SELECT * FROM job_cursors WHERE state = 'active' ORDER BY next_fire_at LIMIT {BATCH}"
 _HELD = f"SELECT * FROM runs WHERE held LIMIT {BATCH}"
 _RUNNING = f"SELECT * FROM runs WHERE state = 'running' LIMIT {BATCH}"
+_PLACE = "timestamptz '2000-01-01', gen_random_uuid()"
 _JOBS = "SELECT array_agg(job_id)"
 _LEASES = "array_agg(id), array_agg(attempt), array_agg(token)"
 _DONE = ("cursors_done", "runs_lane", "runs_aside")
 
 HOT = [
-    Hot("fire.lock_due_now", {"cursors_due"}, BATCH, f"SELECT {BATCH}, interval '0'"),
+    Hot("fire.lock_due_now", {"cursors_due"}, BATCH, f"SELECT {BATCH}, interval '0', {_PLACE}"),
     Hot(
         "fire.lock_named",
         {"job_cursors_pkey"},
@@ -126,8 +127,7 @@ HOT = [
         "claim.claim",
         {"runs_claim", "nodes_pkey"},
         2 * BATCH + RUNNING,
-        f"SELECT 'short', {BATCH}, {_WORKER}::uuid, ARRAY['noop', 'other'], gen_random_uuid(), "
-        "timestamptz '2000-01-01', gen_random_uuid()",
+        f"SELECT 'short', {BATCH}, {_WORKER}::uuid, ARRAY['noop', 'other'], gen_random_uuid(), {_PLACE}",
     ),
     Hot("settle.lock_running", {"runs_pkey"}, BATCH, f"SELECT {_LEASES} FROM ({_RUNNING}) AS run"),
     Hot(

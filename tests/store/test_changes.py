@@ -1,20 +1,15 @@
 """Edits, pauses, deletes and cancels, alone and racing with fire: one after the other, and never a wrong ledger."""
 
-import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from mainspring import Cron, Every, Schedule
+from mainspring import Cron, Schedule
 from mainspring.domain.errors import Conflict, NotFound, StaleVersion
 from mainspring.domain.firing import Misfire, Misfires
-from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job, JobState
-from mainspring.environment import SystemEnvironment
 from mainspring.store.changes import Change, change_job
 from mainspring.store.runs import cancel_run
-from mainspring.testing import CrashPoints
 
 from .ledger import Ledger
 
@@ -93,33 +88,6 @@ async def test_a_finished_job_cannot_be_resumed_but_edited(ledger: Ledger) -> No
     assert await ledger.value("SELECT state FROM job_cursors") == "active"
 
 
-@pytest.mark.covers("F30", "F31", "F32")
-@pytest.mark.parametrize("change", [PAUSE, Change(definition=HOURLY), Change(state=JobState.DELETED)])
-@pytest.mark.parametrize("first", ["fire", "change"])
-async def test_a_change_and_a_fire_are_one_after_the_other(ledger: Ledger, change: Change, first: str) -> None:
-    (job,) = await ledger.given_jobs(misfire=LATEST)
-    points = CrashPoints()
-    slow = ledger.another(SystemEnvironment(on_reach=points.reach))
-    held = points.hold("fire.locked" if first == "fire" else "change.locked")
-
-    if first == "fire":
-        firing = asyncio.create_task(slow.fire())
-        await held.reached.wait()
-        changing = asyncio.create_task(change_job(ledger.db, ledger.env, job, change))
-    else:
-        changing = asyncio.create_task(change_job(slow.db, slow.env, job, change))
-        await held.reached.wait()
-        firing = asyncio.create_task(ledger.fire())
-        assert (await firing).locked == 0  # SKIP LOCKED: a fire does not wait for an editor
-    held.release()
-    report, changed = await firing, await changing
-
-    fired_at = await ledger.rows("SELECT fired_at FROM audit_fires WHERE job_id = $1 AND disposition = 'fired'", job)
-    assert len(fired_at) == report.runs == (1 if first == "fire" else 0)
-    assert all(row["fired_at"] <= changed.effective_at for row in fired_at)
-    await ledger.check()
-
-
 @pytest.mark.covers("F34")
 async def test_a_cancel_before_the_claim_means_no_run_and_after_it_a_request(ledger: Ledger) -> None:
     first, second = await ledger.given_jobs(2, misfire=LATEST)
@@ -137,23 +105,3 @@ async def test_a_cancel_before_the_claim_means_no_run_and_after_it_a_request(led
     with pytest.raises(NotFound):
         await cancel_run(ledger.db, runs[first])
     await ledger.check()
-
-
-async def test_many_changes_among_many_fires_leave_every_slot_decided_once(ledger: Ledger) -> None:
-    jobs = await ledger.given_jobs(20, due=timedelta(seconds=2))
-
-    async def meddle(job: JobId, number: int) -> None:
-        every = Schedule(specs=(Every(timedelta(seconds=1 + number % 3)),))
-        await change_job(
-            ledger.db, ledger.env, job, Change(definition=replace(HOURLY, name=f"{job}-{number}", schedule=every))
-        )
-
-    firing = [ledger.another().fire(limit=7) for _ in range(10)]
-    await asyncio.gather(*firing, *(meddle(job, number) for number, job in enumerate(jobs)))
-
-    await ledger.check()
-    undecided = await ledger.value(
-        "SELECT count(*) FROM job_versions AS v WHERE version = 1 AND NOT EXISTS "
-        "(SELECT FROM audit_fires AS f WHERE f.job_id = v.job_id)"
-    )
-    assert undecided == 0

@@ -31,8 +31,8 @@ from mainspring.store.settle import Ended, SettleReport, settle
 from mainspring.telemetry.events import Events
 from mainspring.testing import Crashed, CrashPoints
 from mainspring.worker.registry import Context, Registry
+from tests.postgres import copied
 
-from .conftest import _execute, _named
 from .ledger import Ledger
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -54,9 +54,8 @@ KNOWN = {
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def dsn(server: embedded.Server, template: str) -> AsyncIterator[str]:
     """One database for all: the stories empty it themselves, some of them many times."""
-    await _execute(server.dsn, f"CREATE DATABASE crashes TEMPLATE {template}")
-    yield _named(server.dsn, "crashes")
-    await _execute(server.dsn, "DROP DATABASE crashes WITH (FORCE)")
+    async with copied(server, template, "crashes") as fresh:
+        yield fresh
 
 
 @dataclass(frozen=True)

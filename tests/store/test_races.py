@@ -23,8 +23,8 @@ from mainspring.store.queries import queries
 from mainspring.store.recover import recover_lost
 from mainspring.store.settle import SettleReport
 from mainspring.testing import CrashPoints
+from tests.postgres import copied, execute
 
-from .conftest import _execute, _named
 from .ledger import Ledger
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -40,14 +40,13 @@ TABLES = "job_cursors runs run_history skips attempts late_results dead_letters 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def dsn(server: embedded.Server, template: str) -> AsyncIterator[str]:
     """One database for all these tests, emptied before each."""
-    await _execute(server.dsn, f"CREATE DATABASE races TEMPLATE {template}")
-    yield _named(server.dsn, "races")
-    await _execute(server.dsn, "DROP DATABASE races WITH (FORCE)")
+    async with copied(server, template, "races") as fresh:
+        yield fresh
 
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
 async def empty(dsn: str) -> None:
-    await _execute(dsn, "; ".join(f"DELETE FROM {table}" for table in TABLES.split()))
+    await execute(dsn, "; ".join(f"DELETE FROM {table}" for table in TABLES.split()))
 
 
 @asynccontextmanager
@@ -108,23 +107,6 @@ def fire_fenced(process: Ledger, fence: Fence) -> Awaitable[FireReport]:
 
 async def fired(ledger: Ledger) -> int:
     return int(await ledger.value("SELECT count(*) FROM audit_fires"))
-
-
-@pytest.mark.covers("D16", "F09")
-async def test_five_processes_fire_a_thousand_due_jobs_once_each(ledger: Ledger) -> None:
-    await given_hourly(ledger, 1000)
-
-    async def drain(process: Ledger) -> int:
-        runs = 0
-        while (report := await process.fire(limit=70)).locked:
-            runs += report.runs
-        return runs
-
-    by_process = await asyncio.gather(*(drain(ledger.another()) for _ in range(5)))
-
-    assert sum(by_process) == 1000
-    assert await fired(ledger) == 1000
-    await ledger.check()
 
 
 @pytest.mark.covers("F09")

@@ -57,19 +57,6 @@ async def test_an_outage_is_decided_by_policy_and_every_slot_is_accounted_for(le
     await ledger.check()
 
 
-@pytest.mark.covers("F28")
-async def test_ten_days_of_a_per_second_job_are_bounded_work(ledger: Ledger) -> None:
-    (job,) = await ledger.given_jobs(due=timedelta(days=10))
-
-    report = await ledger.fire()
-
-    assert report.runs == 100
-    decisions = await ledger.decisions(job)
-    assert len(decisions) == 101
-    assert 864_000 <= sum(covers for _, covers in decisions) <= 864_002
-    await ledger.check()
-
-
 @pytest.mark.covers("D27", "F69")
 async def test_a_busy_exclusive_job_skips_and_records_it(ledger: Ledger) -> None:
     (job,) = await ledger.given_jobs(misfire=LATEST)

@@ -1,6 +1,7 @@
 """A run's identity: the same for everyone, for ever."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from inspect import signature
 from uuid import UUID
 
 import pytest
@@ -45,3 +46,27 @@ def test_jobs_spread_over_the_shards() -> None:
     shards = {shard_of(JobId(UUID(int=number))) for number in range(20_000)}
 
     assert shards == set(range(SHARDS))
+
+
+@pytest.mark.covers("D15")
+@pytest.mark.parametrize(
+    ("job", "shard"),
+    [
+        ("00000000-0000-0000-0000-000000000000", 132),
+        ("01890a5d-ac96-774b-bcce-b302099a8057", 169),
+        ("12345678-1234-5678-1234-567812345678", 695),
+        ("ffffffff-ffff-ffff-ffff-ffffffffffff", 349),
+    ],
+)
+def test_a_job_stays_in_its_shard_for_ever(job: str, shard: int) -> None:
+    assert shard_of(JobId(UUID(job))) == shard  # written down: may never change
+    assert SHARDS == 1024
+
+
+@pytest.mark.covers("D15")
+def test_a_shard_that_counts_nodes_would_move_nearly_every_job_when_one_joins() -> None:
+    jobs = [JobId(UUID(int=number)) for number in range(10_000)]
+    naive = sum(hash(job) % 4 != hash(job) % 5 for job in jobs)
+
+    assert naive > 0.7 * len(jobs)
+    assert list(signature(shard_of).parameters) == ["job"]  # ours knows of nothing but the job

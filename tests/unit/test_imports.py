@@ -22,7 +22,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "embedded": ({"domain"}, set()),
     "demo": ({"domain", "worker"}, set()),
     "insight": ({"domain", "store"}, set()),
-    "testing": ({"domain", "environment", "telemetry"}, set()),
+    "testing": (
+        {"domain", "engines", "environment", "insight", "service", "store", "telemetry", "upkeep", "worker"},
+        set(),
+    ),
     "roles": (
         {
             "domain",

@@ -130,6 +130,7 @@ class FireReport:
     quarantined: tuple[JobId, ...]
     lag_p50: timedelta | None  # from a job's slot to the decision; None: no job was due
     lag_max: timedelta | None
+    last: tuple[datetime, JobId] | None  # the place of the newest job locked
     next_due_in: timedelta | None  # None: nothing is scheduled, or more is due at once
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.domain.selection import DueNow
-from mainspring.engines.base import Fire, Rhythm, pause, tell
+from mainspring.engines.base import Fire, Look, Rhythm, pause, tell
 from mainspring.service import Stop
 from mainspring.telemetry.events import Events
 
@@ -17,7 +16,9 @@ class Peers:
         self._events = events
 
     async def run(self, stop: Stop) -> None:
+        look = Look(self._rhythm)
         while not stop.requested:
-            report = await self._fire(DueNow(limit=self._rhythm.batch))
+            report = await self._fire(look.selection())
+            look.saw(report)
             tell(self._events, "peers", report)
             await stop.wait(pause(report, self._rhythm))

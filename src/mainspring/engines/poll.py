@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from mainspring.domain.errors import LeaseLost
-from mainspring.domain.selection import DueNow, Fence
-from mainspring.engines.base import Fire, Rhythm, pause, tell
+from mainspring.domain.selection import Fence
+from mainspring.engines.base import Fire, Look, Rhythm, pause, tell
 from mainspring.service import Stop
 from mainspring.telemetry.events import Events, LeadershipLost, LeadershipTaken
 
@@ -39,13 +39,15 @@ class Poll:
             self._events.emit(LeadershipLost(node=fence.node, epoch=fence.epoch, reason=reason))
 
     async def _lead(self, fence: Fence, stop: Stop) -> str:
+        look = Look(self._rhythm)
         while not stop.requested:
             if not self._trusted():
                 return "our heartbeat is late"
             try:
-                report = await self._fire(DueNow(limit=self._rhythm.batch, fence=fence))
+                report = await self._fire(look.selection(fence))
             except LeaseLost as lost:
                 return str(lost)
+            look.saw(report)
             tell(self._events, "poll", report)
             await stop.wait(pause(report, self._rhythm))
         return "stopping"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import asyncpg
 
 from mainspring.domain.ids import JobId, Kind, NodeId, RunId
-from mainspring.domain.job import AGEING, Job, Json
+from mainspring.domain.job import Job, Json
 from mainspring.environment import Environment
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definition, Definitions
@@ -24,9 +24,11 @@ FIRST: Final[Place] = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 _KINDS = {kind.value: kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedRun:
-    """One attempt in hand. Settling names run, attempt and token: a replaced attempt matches no row."""
+class ClaimedRun(NamedTuple):
+    """One attempt in hand. Settling names run, attempt and token: a replaced attempt matches no row.
+
+    A tuple, because there is one for every attempt.
+    """
 
     id: RunId
     job_id: JobId
@@ -36,7 +38,7 @@ class ClaimedRun:
     version: int
     kind: Kind
     slot: datetime
-    ready_at: datetime
+    rank: datetime
     attempt: int
     failures: int
     token: UUID
@@ -46,7 +48,7 @@ class ClaimedRun:
     @property
     def place(self) -> Place:
         """Where it stood in the order of claims."""
-        return self.ready_at - self.job.priority * AGEING, self.id
+        return self.rank, self.id
 
 
 async def claim(
@@ -71,25 +73,26 @@ async def claim(
         await env.reach("claim.commit")
         jobs = await definitions.of(tx, [(row["job_id"], row["version"]) for row in rows])
     await env.reach("claim.committed")
-    rows.sort(key=lambda row: row["ready_at"])  # UPDATE returns them in no order
+    rows.sort(key=itemgetter(5))  # by rank: UPDATE returns them in no order
     return [claimed_run(row, jobs[row["job_id"]], worker, token) for row in rows]
 
 
 def claimed_run(row: asyncpg.Record, definition: Definition, worker: NodeId, token: UUID) -> ClaimedRun:
     """Read an attempt in hand off its row."""
+    run, job, version, kind, slot, rank, attempt, failures, started_at = row[:9]
     return ClaimedRun(
-        id=RunId(row["id"]),
-        job_id=JobId(row["job_id"]),
-        name=definition.name,
-        payload=definition.payload,
-        job=definition.shared,
-        version=row["version"],
-        kind=_KINDS[row["kind"]],
-        slot=row["slot"],
-        ready_at=row["ready_at"],
-        attempt=row["attempt"],
-        failures=row["failures"],
-        token=token,
-        worker=worker,
-        started_at=row["started_at"],
+        run,
+        job,
+        definition.name,
+        definition.payload,
+        definition.shared,
+        version,
+        _KINDS[kind],
+        slot,
+        rank,
+        attempt,
+        failures,
+        token,
+        worker,
+        started_at,
     )

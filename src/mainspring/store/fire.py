@@ -84,6 +84,7 @@ async def fire(db: Database, definitions: Definitions, env: Environment, selecti
         quarantined=broken,
         lag_p50=_lag(rows, len(rows) // 2),
         lag_max=_lag(rows, 0),
+        last=(rows[-1]["next_fire_at"], JobId(rows[-1]["job_id"])) if rows else None,
         next_due_in=next_due_in,
     )
 
@@ -95,7 +96,7 @@ async def _hold_fence(tx: Connection, fence: Fence | None) -> None:
 
 async def _lock(tx: Connection, selection: Selection) -> list[asyncpg.Record]:
     if isinstance(selection, DueNow):
-        return await tx.fetch(_SQL["lock_due_now"], selection.limit, selection.overdue)
+        return await tx.fetch(_SQL["lock_due_now"], selection.limit, selection.overdue, *selection.after)
     return await tx.fetch(_SQL["lock_named"], list(selection.jobs))
 
 
@@ -173,7 +174,7 @@ async def _write(tx: Connection, env: Environment, planned: Sequence[_Planned], 
     if not planned:
         return 0
     now: datetime = rows[0]["locked_at"]
-    runs, skips, cursors = _tables(planned)
+    runs, skips, cursors = _tables(planned, now)
     written = 0
     if runs.ids:
         written = _affected(await tx.execute(_SQL["write_runs"], now, runs.ids, *runs.columns(10)))
@@ -208,14 +209,14 @@ class _Table:
         return [self.jobs, self.places, *columns(self.shapes, width)]
 
 
-def _tables(planned: Sequence[_Planned]) -> tuple[_Table, _Table, _Table]:
+def _tables(planned: Sequence[_Planned], now: datetime) -> tuple[_Table, _Table, _Table]:
     runs, skips, cursors = _Table(), _Table(), _Table()
     for item in planned:
         group, plan = item.group, item.plan
         for decision in plan.decisions:
             if decision.disposition is Disposition.FIRED:
                 runs.ids += scheduled_run_ids(group.ids, decision.slot)
-                runs.add(group.ids, _run(group, decision))
+                runs.add(group.ids, _run(group, decision, now))
             else:
                 stretch = (decision.slot, decision.first, decision.covers, decision.disposition.value)
                 skips.add(group.ids, (*stretch, group.version))
@@ -223,11 +224,11 @@ def _tables(planned: Sequence[_Planned]) -> tuple[_Table, _Table, _Table]:
     return runs, skips, cursors
 
 
-def _run(group: _Alike, decision: Decision) -> tuple[Any, ...]:
+def _run(group: _Alike, decision: Decision, now: datetime) -> tuple[Any, ...]:
     job, ready_at = group.job, decision.ready_at
     assert ready_at is not None, "of a slot that fired"
     lane = job.overlap.exclusive and not decision.held
-    rank = ready_at - job.priority * AGEING
+    rank = max(ready_at, now) - job.priority * AGEING  # what fires late goes behind what is there: claims go one way
     times = (decision.slot, ready_at, rank, expiry(job, slot=decision.slot, ready_at=ready_at))
     return (job.tenant, group.version, *times, job.pool, job.task, decision.held, lane)
 

@@ -45,15 +45,19 @@ class Definition(NamedTuple):
 class Definitions:
     """Job versions by id, mostly from memory: a version never changes once written.
 
-    Distinct policies are few beside the jobs that share them: each text is parsed once. Firing needs no more.
+    Distinct policies are few beside the jobs that share them: each text is parsed once. Firing needs no more; where
+    the runs are worked on in the same process, ``whole`` reads the rest along with it, instead of once again.
     """
 
-    def __init__(self, keep: int = 200_000) -> None:
+    def __init__(self, *, whole: bool = False, keep: int = 200_000) -> None:
+        self._firing_reads_whole = whole
         self._shared = _Kept(_SQL["shared"], _shared_of, keep)
         self._whole = _Kept(_SQL["definitions"], _definition_of, keep)
 
     async def shared(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Job]:
         """Return for each (job, version) the object that it shares with its like."""
+        if self._firing_reads_whole:
+            return {job: definition.shared for job, definition in (await self._whole.of(tx, wanted)).items()}
         return await self._shared.of(tx, wanted)
 
     async def of(self, tx: Connection, wanted: Sequence[_Pair]) -> dict[UUID, Definition]:

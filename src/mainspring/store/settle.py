@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from mainspring.domain.firing import Overlaps
@@ -38,8 +39,7 @@ _SQL = queries("settle")
 LONGEST_RESULT = 10_000  # bytes of JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """One attempt and how it ended."""
 
     run: ClaimedRun
@@ -148,7 +148,7 @@ async def _put_back(tx: Connection, ended: Sequence[Ended], plans: dict[RunId, S
     for item in ended:
         plan = plans.get(item.run.id)
         if plan is not None and plan.state not in FINAL:
-            expires_at = expiry(item.run.job, slot=item.run.slot, ready_at=plan.next_at or item.run.ready_at)
+            expires_at = plan.next_at and expiry(item.run.job, slot=item.run.slot, ready_at=plan.next_at)
             described = (plan.state.value, plan.failures, plan.next_at, expires_at)
             told = (plan.attempt_outcome, _error(item.outcome))
             rows.append((item.run.id, item.run.attempt, item.run.token, *described, *told))

@@ -1,17 +1,33 @@
-"""Doubles and observers that ship with Mainspring: for our tests, and for those of its users."""
+"""Doubles and observers that ship with Mainspring: for our tests, and for those of its users.
+
+What is here needs no database. The contract suite for engines, which does, is in :mod:`mainspring.testing.engines`,
+the invariant check in :mod:`mainspring.testing.invariants`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.telemetry.events import AnyEvent, Fired
 from mainspring.testing.clock import Crashed, CrashPoints, Hold, ManualClock, ManualEnvironment
 
-__all__ = ["CrashPoints", "Crashed", "Hold", "ManualClock", "ManualEnvironment", "Recorder"]
+if TYPE_CHECKING:
+    from mainspring.testing.engines import exercise_engine
+
+__all__ = ["CrashPoints", "Crashed", "Hold", "ManualClock", "ManualEnvironment", "Recorder", "exercise_engine"]
 
 _E = TypeVar("_E", bound=AnyEvent)
+
+
+def __getattr__(name: str) -> Any:
+    """Find ``exercise_engine`` when it is asked for: it brings the store and its driver along."""
+    if name == "exercise_engine":
+        from mainspring.testing import engines  # noqa: PLC0415
+
+        return engines.exercise_engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Recorder:

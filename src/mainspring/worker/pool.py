@@ -54,7 +54,15 @@ class WorkerPool:
     """Works for one pool until the stop, then drains."""
 
     def __init__(
-        self, config: PoolConfig, *, db: Database, env: Environment, node: NodeId, registry: Registry, events: Events
+        self,
+        config: PoolConfig,
+        *,
+        db: Database,
+        definitions: Definitions,
+        env: Environment,
+        node: NodeId,
+        registry: Registry,
+        events: Events,
     ) -> None:
         self._config = config
         self._db = db
@@ -62,7 +70,7 @@ class WorkerPool:
         self._node = node
         self._registry = registry
         self._events = events
-        self._definitions = Definitions()
+        self._definitions = definitions
         self._working: dict[asyncio.Task[None], ClaimedRun] = {}
         self._cancelled: set[RunId] = set()  # at work, and told to stop
         self._ended: list[Ended] = []

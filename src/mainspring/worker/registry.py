@@ -12,7 +12,7 @@ from mainspring.domain.ids import JobId, RunId
 from mainspring.domain.job import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, at a third of the cost: there is one for every attempt
 class Context:
     """What a run tells its task."""
 

@@ -6,11 +6,14 @@ import asyncio
 import traceback
 from collections.abc import Awaitable
 from datetime import timedelta
+from typing import Final
 
 from mainspring.domain.job import Json
 from mainspring.domain.settling import ErrorInfo, Failed, Outcome, Succeeded, TimedOut
 from mainspring.store.claim import ClaimedRun
 from mainspring.worker.registry import Context, Task
+
+_DONE: Final = Succeeded()
 
 
 async def run_attempt(task: Task, run: ClaimedRun) -> Outcome:
@@ -25,7 +28,8 @@ async def run_attempt(task: Task, run: ClaimedRun) -> Outcome:
     )
     try:
         if run.job.run_timeout is None:
-            return Succeeded(await task(context))
+            result = await task(context)
+            return _DONE if result is None else Succeeded(result)
         return await _within(run.job.run_timeout, task(context))
     except Exception as error:  # noqa: BLE001 - whatever user code raises is an outcome
         return _failed(error)

@@ -1,9 +1,11 @@
 -- name: lock_due_now
 -- Due jobs nobody is firing at this moment, oldest first. The time comes back with the rows: it is the only clock this
 -- transaction may use. Not now(), stale after a wait; not clock_timestamp(), volatile: it would keep the planner off the index.
+-- After ($3, $4), where the last full look ended: before that are cursors that have moved on and are not vacuumed yet.
 SELECT job_id, version, next_fire_at, fired, statement_timestamp() AS locked_at
   FROM job_cursors
- WHERE state = 'active' AND next_fire_at <= statement_timestamp() - $2::interval
+ WHERE state = 'active' AND (next_fire_at, job_id) > ($3::timestamptz, $4::uuid)
+   AND next_fire_at <= statement_timestamp() - $2::interval
  ORDER BY next_fire_at, job_id
  LIMIT $1
    FOR UPDATE SKIP LOCKED;

@@ -1,9 +1,9 @@
 -- name: dead
 SELECT id FROM nodes
- WHERE dead_at IS NOT NULL AND cleared_at IS NULL AND (swept_at IS NULL OR swept_at < clock_timestamp() - interval '10 s');
+ WHERE dead_at IS NOT NULL AND cleared_at IS NULL AND (swept_at IS NULL OR swept_at < clock_timestamp() - interval '4 s');
 
 -- name: lost
-SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, worker, started_at
+SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, token, worker
   FROM runs WHERE state = 'running' AND worker = ANY($1::uuid[]) ORDER BY id LIMIT $2;
 
 -- name: swept
@@ -11,7 +11,7 @@ UPDATE nodes SET swept_at = clock_timestamp(), cleared_at = CASE WHEN swept_at I
  WHERE id = ANY($1::uuid[]);
 
 -- name: unknown
-SELECT id, job_id, version, kind, slot, ready_at, attempt, failures, token, worker, started_at
+SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, token, worker
   FROM runs WHERE state = 'running' AND worker = $1 AND NOT id = ANY($2::uuid[]);
 
 -- name: stranded

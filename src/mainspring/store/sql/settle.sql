@@ -41,8 +41,8 @@ SELECT id, lane FROM closed;
 WITH back AS (
     UPDATE runs
        SET state = outcome.state, failures = outcome.failures, token = NULL, worker = NULL,
-           ready_at = coalesce(outcome.next_at, runs.ready_at), expires_at = outcome.expires_at,
-           rank = runs.rank + (coalesce(outcome.next_at, runs.ready_at) - runs.ready_at)
+           ready_at = coalesce(outcome.next_at, runs.ready_at), expires_at = coalesce(outcome.expires_at, runs.expires_at),
+           rank = coalesce(outcome.next_at - (greatest(runs.ready_at, runs.fired_at) - runs.rank), runs.rank)
       FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::text[],
                   $9::text[])
            AS outcome (run_id, attempt, token, state, failures, next_at, expires_at, word, error),

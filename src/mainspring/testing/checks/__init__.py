@@ -1,0 +1,1 @@
+"""What every engine must keep, one promise a check; :mod:`mainspring.testing.engines` runs them."""
