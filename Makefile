@@ -1,6 +1,6 @@
 # Everything runs in .venv, which `tools/venv` makes from whatever Python >= 3.11 is here.
 .DEFAULT_GOAL := help
-.PHONY: help run play test test-all check lint types format bench bench-cron docs clean
+.PHONY: help run play test test-all check lint types services format bench bench-core bench-cron docs clean
 
 BIN := .venv/bin
 # xdist would only add its start-up on one core
@@ -15,13 +15,13 @@ run: .venv/.run ## start Mainspring with example jobs, on the embedded Postgres;
 play: .venv/.run ## try schedules out: type one, see what it means and when it fires
 	@$(BIN)/mainspring cron play
 
-test: lint types ## everything that guards main: lint, types, import contract, all tests in their ordinary size
+test: lint types services ## everything that guards main: lint, types, import contract, all tests in their ordinary size
 	$(BIN)/pytest -n $(WORKERS) -m "not long" --matrix
 
 check: lint types ## the quick part of `test`, for the inner loop
 	$(BIN)/pytest -q tests/unit
 
-test-all: lint types ## `test` plus the long sizes: every zone, every change of the clock (about ten minutes)
+test-all: lint types services ## `test` plus the long sizes: every zone, every change of the clock (about ten minutes)
 	MAINSPRING_EXAMPLES=5000 $(BIN)/pytest -n $(WORKERS) --matrix
 
 lint: .venv/.dev
@@ -31,11 +31,17 @@ lint: .venv/.dev
 types: .venv/.dev
 	$(BIN)/mypy
 
+services: ## install what the tests need beside Python, if it is missing and we may
+	@tools/services
+
 format: .venv/.dev ## put the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cron ## every figure we publish
+bench: bench-cron bench-core ## every figure we publish
+
+bench-core: .venv/.bench ## fires/s, jobs/s, herd, lag, bytes: ours, PgQueuer, Procrastinate (about five minutes)
+	$(BIN)/python bench/core.py
 
 bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler
 	$(BIN)/python bench/cron.py

@@ -55,7 +55,14 @@ SOCKET_LIMIT = 107 - len("/.s.PGSQL.5432")  # bytes: what the kernel takes as an
 # `trust`, because whoever gets past the 0700 socket directory is the owner of the data, or root: both can read the
 # files themselves, so a password would guard nothing. `peer` would turn root away, and users without a passwd entry.
 INITDB = ("--locale=C", "--encoding=UTF8", "--username=mainspring", "--auth=trust", "--data-checksums")
-LAPTOP = ("shared_buffers=128MB", "max_wal_size=512MB", "max_connections=100", "wal_level=replica", "timezone=UTC")
+LAPTOP = (
+    "shared_buffers=128MB",
+    "max_wal_size=512MB",
+    "max_connections=100",
+    "wal_level=replica",
+    "timezone=UTC",
+    "autovacuum_naptime=10s",
+)
 DURABLE = ("fsync=on", "full_page_writes=on", "synchronous_commit=on")
 PRIVATE = (
     "listen_addresses=",

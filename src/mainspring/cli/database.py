@@ -21,9 +21,11 @@ def database_options(command: _Command) -> _Command:
         type=click.Path(path_type=Path, file_okay=False),
         help="Where the embedded Postgres keeps its data; a second start continues with it.  [default: .mainspring]",
     )(command)
-    return click.option("--dsn", envvar="MAINSPRING_DSN", help="Use this Postgres instead of the embedded one.")(
-        command
-    )
+    return click.option(
+        "--dsn",
+        envvar="MAINSPRING_DSN",
+        help="Use this Postgres instead of the embedded one; behind PgBouncer add pool_mode=transaction to it.",
+    )(command)
 
 
 @contextmanager

@@ -54,12 +54,14 @@ async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> N
         click.echo("Ctrl-C stops\n")
         stop = Stop(env)
         with signals(stop):
-            async with asyncio.TaskGroup() as group:
-                asked = group.create_task(_when_asked(stop, env, lasting))
+            asked = asyncio.create_task(_when_asked(stop, env, lasting))
+            try:
                 await run_node(settings, stop, db=db, env=env, events=Events(screen), registry=registry)
+            finally:
                 stop.request()
+                until = await asked
         screen.close()
-        render.audit(await run_audit(db, start=began, end=asked.result()))
+        render.audit(await run_audit(db, start=began, end=until))
 
 
 async def _when_asked(stop: Stop, env: SystemEnvironment, lasting: timedelta | None) -> datetime:

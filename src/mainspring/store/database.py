@@ -12,17 +12,19 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.domain.errors import StoreUnavailable, WrongDatabase
+from mainspring.domain.errors import InvalidRequest, StoreUnavailable, WrongDatabase
 
 # What the promises rest on. Refused when off, because then an acknowledged commit may be lost.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 
 # Set for every connection, or for every transaction behind a pooler:
-#   a process that is stopped inside a transaction holds its row locks, until the server ends it, within a lease (F02);
+#   a process that is stopped inside a transaction holds its row locks, until the server ends it, within a lease (F02).
+#   Between a statement's parsing and its binding it counts as active, not as idle: from 17 on that has a limit too;
 #   the verbs go by index, whatever the planner thinks of the size of a table it has not seen grow, and are never
-#   compiled. Whoever reads the whole ledger says scanning().
+#   compiled. Whoever reads or rewrites the whole ledger says scanning().
 SESSION = {"idle_in_transaction_session_timeout": "3s", "enable_seqscan": "off", "jit": "off"}
-_SET_SESSION = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in SESSION.items())
+POOLED = "pool_mode=transaction"
+_SINCE_17 = {"transaction_timeout": "6s"}
 
 
 class Connection(Protocol):
@@ -72,32 +74,44 @@ async def open_database(
     """Connect, and check that the database keeps what it acknowledges.
 
     Args:
-        dsn: where the database is.
+        dsn: where the database is; ``pool_mode=transaction`` among its parameters says ``pooled``.
         size: connections at most.
         pooled: a pooler in transaction mode stands between; no prepared statements then.
         unsafe: accept a database that may lose acknowledged commits.
 
     Raises:
+        InvalidRequest: the DSN cannot be read.
         StoreUnavailable: it cannot be reached.
         WrongDatabase: it is reached and cannot be trusted, or is no Postgres 15 or newer.
     """
-    with _ours():
+    if POOLED in dsn:
+        dsn, pooled = dsn.replace(f"{POOLED}&", "").replace(f"?{POOLED}", "").replace(f"&{POOLED}", ""), True
+    with _ours(), _readable():
         pool = await asyncpg.create_pool(
             dsn,
-            min_size=1,
+            min_size=0,
             max_size=size,
             statement_cache_size=0 if pooled else 100,
             timeout=10,
             command_timeout=60,
             server_settings={} if pooled else SESSION,
+            init=None if pooled else _limit_transactions,
             reset=_leave_as_it_is,
         )
     try:
-        async with pool.acquire() as connection:
-            await _check(connection, unsafe=unsafe)
-        yield Database(pool, begin_with=_SET_SESSION if pooled else None)
+        with _ours(), _readable():
+            async with pool.acquire() as connection:
+                await _check(connection, unsafe=unsafe)
+                known = {**SESSION, **(_SINCE_17 if connection.get_server_version().major >= 17 else {})}
+        settings = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in known.items())
+        yield Database(pool, begin_with=settings if pooled else None)
     finally:
         await pool.close()
+
+
+async def _limit_transactions(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    if connection.get_server_version().major >= 17:
+        await connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in _SINCE_17.items()))
 
 
 async def _leave_as_it_is(connection: object) -> None:
@@ -120,12 +134,28 @@ async def _check(connection: Connection, *, unsafe: bool) -> None:
 
 
 @contextmanager
+def _readable() -> Iterator[None]:
+    """Say what is wrong with a DSN, and nothing of its password."""
+    try:
+        yield
+    except ValueError as error:
+        allowed = "write postgresql://user@host:5432/name"
+        raise InvalidRequest(f"it cannot be read: {error}", field="dsn", value="", allowed=allowed) from error
+
+
+@contextmanager
 def _ours() -> Iterator[None]:
     """Turn the driver's errors into ours, the original kept as the cause."""
     try:
         yield
     except asyncpg.DiskFullError as error:
-        raise StoreUnavailable(f"the database is out of disk space: {error}; make room, then try again") from error
+        said = error.args[0].rstrip(".")
+        raise StoreUnavailable(f"the database is out of disk space: {said}; make room, then try again") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        allowed = "use the role that owns the schema, or GRANT what is missing"
+        raise WrongDatabase(str(error), field="dsn", value="", allowed=allowed) from error
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise StoreUnavailable(f"the database is read-only, as a standby is: {error}") from error
     except _UNDONE as error:
         raise StoreUnavailable(f"the transaction was undone by the database: {error}; try again") from error
     except _UNAVAILABLE as error:
@@ -138,6 +168,7 @@ _UNDONE = (
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.QueryCanceledError,
 )
 
@@ -147,6 +178,7 @@ _UNAVAILABLE = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what the driver says when the server hangs up in the middle of an exchange
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -158,8 +190,9 @@ _UNAVAILABLE = (
 
 
 async def scanning(tx: Connection) -> None:
-    """Let the planner choose for the rest of the transaction: for questions to the whole ledger."""
+    """Let the planner choose, and take its time, for the rest of the transaction."""
     await tx.execute("SET LOCAL enable_seqscan = on")
+    await tx.execute("SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'")
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from mainspring.store.database import Connection, Database
+from mainspring.store.database import Connection, Database, scanning
 from mainspring.store.queries import queries
 
 _SQL = queries("history")
@@ -25,6 +25,7 @@ async def drop_partitions(db: Database, *, keep_for: timedelta) -> int:
     nothing was dropped, and there is always a next time.
     """
     async with db.transaction() as tx:
+        await scanning(tx)
         await tx.execute("SET LOCAL lock_timeout = '2s'")
         dropped: int = await tx.fetchval(_SQL["drop_partitions"], keep_for)
         return dropped

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Final
 
 from mainspring.domain.errors import WrongDatabase
-from mainspring.store.database import Connection, Database
+from mainspring.store.database import Connection, Database, scanning
 
 _LOCK: Final = 0x4D41494E53505247  # "MAINSPRG"
 _LEDGER: Final = """
@@ -63,6 +63,7 @@ async def migrate(db: Database) -> list[str]:
             missing = await _missing(tx)
             if not missing:
                 return applied
+            await scanning(tx)
             await tx.execute("SET LOCAL lock_timeout = '5s'")
             await tx.execute(missing[0].sql)
             await tx.execute(

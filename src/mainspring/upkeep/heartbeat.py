@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from mainspring.domain.errors import Unavailable
 from mainspring.domain.ids import NodeId
 from mainspring.environment import Environment
 from mainspring.service import Stop
@@ -43,6 +44,11 @@ class Heartbeat:
             sent = (
                 self._env.monotonic()
             )  # before asking: the lease counts from when the database heard us, at the earliest
-            await nodes.heartbeat(self._db, self._node)
+            try:
+                await nodes.heartbeat(self._db, self._node)
+            except Unavailable:
+                # Not left to run_all, whose pause may outlast the grace that the living have after an outage.
+                await stop.wait(self._every / 4)
+                continue
             self._trusted_until = sent + self._trusted_for
             await stop.wait(self._every)
