@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -19,6 +20,7 @@ from mainspring.store.queries import queries
 
 _SQL = queries("jobs")
 
+_AT_ONCE: Final = 1000
 _T = TypeVar("_T")
 _Pair: TypeAlias = tuple[UUID, int]  # job and version
 
@@ -26,12 +28,15 @@ _Pair: TypeAlias = tuple[UUID, int]  # job and version
 async def insert_jobs(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> None:
     """Write new jobs with their first version and cursor; a job whose schedule has no slot left is finished."""
     now = await tx.fetchval(_SQL["clock"])
-    rows = []
-    for job_id, job in jobs:
-        written = json.dumps(job_to_json(job))
-        next_fire_at = job.schedule.next_after(now)
-        rows.append((job_id, job.tenant, job.name, shard_of(job_id), written, next_fire_at, job.delete_when_done))
-    await tx.execute(_SQL["insert_jobs"], *columns(rows, 7), now)
+    for first in range(0, len(jobs), _AT_ONCE):  # or the server would take us for idle while we write definitions
+        rows = [_row(job_id, job, now) for job_id, job in jobs[first : first + _AT_ONCE]]
+        await tx.execute(_SQL["insert_jobs"], *columns(rows, 7), now)
+
+
+def _row(job_id: JobId, job: Job, now: datetime) -> tuple[Any, ...]:
+    written = json.dumps(job_to_json(job))
+    next_fire_at = job.schedule.next_after(now)
+    return job_id, job.tenant, job.name, shard_of(job_id), written, next_fire_at, job.delete_when_done
 
 
 class Definition(NamedTuple):
