@@ -70,7 +70,7 @@ async def run_node(
         db, env, role=_role(settings), host=socket.gethostname(), pid=os.getpid(), lease_for=settings.lease_for
     )
     events.emit(NodeRegistered(node=node, role=_role(settings)))
-    heartbeat = Heartbeat(db, env, node, every=settings.heartbeat_every, lease_for=settings.lease_for)
+    heartbeat = Heartbeat(db, env, node, events, every=settings.heartbeat_every, lease_for=settings.lease_for)
     definitions = Definitions(whole=bool(settings.pools))
     pools = [
         WorkerPool(pool, db=db, definitions=definitions, env=env, node=node, registry=registry, events=events)

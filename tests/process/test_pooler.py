@@ -93,7 +93,7 @@ async def test_two_nodes_fire_run_and_change_jobs_through_a_pooler(
         await fleet.stop()
         report = await judged(through, since=began, until=ended)
 
-    assert report.fired >= JOBS * 2
+    assert report.fired >= JOBS * 3 // 2  # two each, but for those that were changed
     assert report.fired + sum(report.skipped.values()) == report.expected
     ended_as = set(await rows(db, "SELECT state FROM run_history"))
     assert {("succeeded",)} <= ended_as <= {("succeeded",), ("cancelled",)}  # of the job that was deleted

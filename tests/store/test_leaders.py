@@ -43,7 +43,7 @@ async def test_a_leader_whose_heartbeats_fail_concedes_on_its_own_clock(ledger: 
         finally:
             looked.set()
 
-    heartbeat = Heartbeat(gone, env, node, lease_for=timedelta(seconds=6))  # trusted for one second less
+    heartbeat = Heartbeat(gone, env, node, events, lease_for=timedelta(seconds=6))  # trusted for one second less
     take_lease = partial(nodes.take_lease, ledger.db, "leader", node)
     poll = Poll(Rhythm(look_every=timedelta(seconds=2)), look, take_lease, heartbeat.trusted, events)
     running = asyncio.create_task(run_all(stop, heartbeat, poll, environment=env, events=events))

@@ -235,7 +235,7 @@ class Node:
 
     def _services(self, db: Database) -> list[Service]:
         parts, events, definitions = self._parts, self._events, Definitions()
-        heartbeat = Heartbeat(db, self.pulse, self.id, every=BEAT_EVERY, lease_for=LEASE_FOR)
+        heartbeat = Heartbeat(db, self.pulse, self.id, events, every=BEAT_EVERY, lease_for=LEASE_FOR)
         fires = partial(fire, db, definitions, self.env)
         seat = Seat(
             fire=partial(self._look, fires),

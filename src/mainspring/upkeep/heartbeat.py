@@ -15,6 +15,7 @@ from mainspring.environment import Environment
 from mainspring.service import Stop
 from mainspring.store import nodes
 from mainspring.store.database import Database
+from mainspring.telemetry.events import Events, ServiceInterrupted
 
 _MARGIN: Final = timedelta(seconds=1)
 
@@ -25,6 +26,7 @@ class Heartbeat:
         db: Database,
         env: Environment,
         node: NodeId,
+        events: Events,
         *,
         every: timedelta = nodes.HEARTBEAT_EVERY,
         lease_for: timedelta = nodes.LEASE_FOR,
@@ -32,6 +34,7 @@ class Heartbeat:
         self._db = db
         self._env = env
         self._node = node
+        self._events = events
         self._every = every
         self._trusted_for = (lease_for - _MARGIN).total_seconds()
         self._trusted_until = env.monotonic() + self._trusted_for
@@ -46,9 +49,11 @@ class Heartbeat:
             )  # before asking: the lease counts from when the database heard us, at the earliest
             try:
                 await nodes.heartbeat(self._db, self._node)
-            except Unavailable:
+            except Unavailable as error:
                 # Not left to run_all, whose pause may outlast the grace that the living have after an outage.
-                await stop.wait(self._every / 4)
+                again_in = self._every / 4
+                self._events.emit(ServiceInterrupted(service="Heartbeat", error=str(error), again_in=again_in))
+                await stop.wait(again_in)
                 continue
             self._trusted_until = sent + self._trusted_for
             await stop.wait(self._every)
