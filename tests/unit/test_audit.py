@@ -401,3 +401,13 @@ def test_a_report_is_plain_json() -> None:
     (finding,) = document["findings"]
     assert (finding["fault"], finding["job"], finding["slot"]) == ("missed", str(JOB), "2026-03-02T10:04:00Z")
     assert document["exit_status"] == 1
+
+
+def test_a_slot_is_explained_by_a_run_whose_end_was_stamped_and_not_yet_committed() -> None:
+    decided_at = minute(0) + SECOND
+    for stamped, unexplained in ((decided_at - SECOND, 0), (decided_at - 11 * SECOND, 1)):
+        skip = skipped(minute(0), reason="skipped_overlap")._replace(decided_at=decided_at)
+
+        report = judged(job([skip, *ALL[1:]], other_runs=[(minute(-60), stamped)]))
+
+        assert report.faults[Fault.UNEXPLAINED] == unexplained

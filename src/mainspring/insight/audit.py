@@ -29,6 +29,7 @@ from mainspring.store.database import Database
 
 _TICK: Final = timedelta(microseconds=1)  # what the database resolves: (a, b] is [a + tick, b + tick)
 _STATEMENT: Final = timedelta(minutes=1)  # a fire is stamped when its statement begins, and may find a later run going
+_COMMIT: Final = timedelta(seconds=10)  # a run is stamped settled before others can see that it is: until the commit
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -246,9 +247,9 @@ class _JobAudit:
 
     def _busy(self, at: datetime) -> bool:
         """Say whether a run was in motion: one that fired for an earlier slot, or another that the reader found."""
-        near = at + _STATEMENT
-        return (self._busy_from <= near and at <= self._busy_until) or (
-            any(fired <= near and (settled is None or at <= settled) for fired, settled in self.job.other_runs)
+        begun, ended = at + _STATEMENT, at - _COMMIT
+        return (self._busy_from <= begun and ended <= self._busy_until) or (
+            any(fired <= begun and (settled is None or ended <= settled) for fired, settled in self.job.other_runs)
         )
 
     def _named(self, first: datetime, last: datetime) -> int:
