@@ -23,6 +23,7 @@ from .services import as_owner_of, needed
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 JOBS = 100
+CHANGED = 4  # by change_some
 CONNECTIONS = 3  # to the server; two nodes have five services each
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 SETTINGS = """
@@ -93,7 +94,7 @@ async def test_two_nodes_fire_run_and_change_jobs_through_a_pooler(
         await fleet.stop()
         report = await judged(through, since=began, until=ended)
 
-    assert report.fired >= JOBS * 3 // 2  # two each, but for those that were changed
+    assert report.fired >= 2 * (JOBS - CHANGED) + CHANGED  # a changed job may have missed the second round
     assert report.fired + sum(report.skipped.values()) == report.expected
     ended_as = set(await rows(db, "SELECT state FROM run_history"))
     assert {("succeeded",)} <= ended_as <= {("succeeded",), ("cancelled",)}  # of the job that was deleted
