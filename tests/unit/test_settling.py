@@ -185,8 +185,8 @@ def test_an_error_is_told_by_its_name_or_a_base_of_it(not_retried: tuple[str, ..
     ],
 )
 def test_backoff_reads_as_people_write_it(backoff: str, expected: RetryPolicy) -> None:
-    assert RetryPolicy.of(backoff=backoff) == expected
-    assert RetryPolicy.of(backoff=backoff, attempts=9, jitter="quarter") == replace(
+    assert RetryPolicy(backoff=backoff) == expected
+    assert RetryPolicy(backoff=backoff, attempts=9, jitter=Jitter.QUARTER) == replace(
         expected, attempts=9, jitter=Jitter.QUARTER
     )
 
@@ -194,7 +194,7 @@ def test_backoff_reads_as_people_write_it(backoff: str, expected: RetryPolicy) -
 @pytest.mark.parametrize("backoff", ["", "soon", "30s..", "..1h", "30s..1h..2h", "1m,,2m", "-3s", "0s", "linear"])
 def test_a_backoff_that_cannot_be_read_is_refused_by_name(backoff: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        RetryPolicy.of(backoff=backoff)
+        RetryPolicy(backoff=backoff)
 
     assert refused.value.field in {"retry.backoff", "retry.base"}
 

@@ -6,21 +6,31 @@ MainspringError
   Conflict            look again, then decide   IllegalTransition, StaleVersion
   Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable
   Superseded          stop: another owns it now LeaseLost, NodeDeclaredDead
+  RunFailed           the run you waited for came to nothing   RunCancelled
   BrokenInvariant     a bug of ours; please report
+Signal (not errors: a task raises one to steer its own run; see signals.py)   Retry, Discard, Snooze
 """
 
 from typing import ClassVar
 
 
 class MainspringError(Exception):
-    """Anything Mainspring raises on purpose; ``code`` goes to problem+json, ``exit_status`` to the shell."""
+    """Anything Mainspring raises on purpose; ``code`` goes to problem+json, ``exit_status`` to the shell.
+
+    >>> MainspringError.exit_status
+    1
+    """
 
     code: ClassVar[str] = "internal"
     exit_status: ClassVar[int] = 1
 
 
 class InvalidRequest(MainspringError):
-    """What was asked cannot be done as written. Change the field named here and ask again."""
+    """What was asked cannot be done as written. Change the field named here and ask again.
+
+    >>> str(InvalidRequest('"61" is out of range', field="minute", value="61", allowed="use 0-59"))
+    'minute: "61" is out of range; use 0-59'
+    """
 
     code = "invalid_request"
     exit_status = 2
@@ -34,13 +44,21 @@ class InvalidRequest(MainspringError):
 
 
 class InvalidSchedule(InvalidRequest):
-    """A schedule that cannot be read, or that names no instant at all."""
+    """A schedule that cannot be read, or that names no instant at all.
+
+    >>> InvalidSchedule("never fires", field="schedule", value="0 0 30 2 *", allowed="name a date that comes").code
+    'invalid_schedule'
+    """
 
     code = "invalid_schedule"
 
 
 class UnknownZone(InvalidSchedule):
-    """A time zone that the IANA database does not have."""
+    """A time zone that the IANA database does not have.
+
+    >>> UnknownZone.code
+    'unknown_zone'
+    """
 
     code = "unknown_zone"
 
@@ -58,7 +76,11 @@ class WrongDatabase(InvalidRequest):
 
 
 class NotFound(MainspringError):
-    """There is no such thing, or not for this tenant."""
+    """There is no such thing, or not for this tenant.
+
+    >>> NotFound('there is no job "nightly"').exit_status
+    3
+    """
 
     code = "not_found"
     exit_status = 3
@@ -106,6 +128,26 @@ class NodeDeclaredDead(Superseded):
     """A healthy peer declared this node dead. That is final: come back under a new id."""
 
     code = "node_declared_dead"
+
+
+class RunFailed(MainspringError):
+    """The run is dead: its error says why. It is among the dead letters, where it can be replayed.
+
+    >>> RunFailed("run 01a1… is dead, exhausted").code
+    'run_failed'
+    """
+
+    code = "run_failed"
+
+
+class RunCancelled(RunFailed):
+    """The run was cancelled before it succeeded.
+
+    >>> issubclass(RunCancelled, RunFailed)
+    True
+    """
+
+    code = "run_cancelled"
 
 
 class BrokenInvariant(MainspringError):

@@ -16,7 +16,11 @@ WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 class Dialect(StrEnum):
-    """How a cron expression is read: which fields it has and how weekdays are counted."""
+    """How a cron expression is read: which fields it has and how weekdays are counted.
+
+    >>> Dialect("quartz") is Dialect.QUARTZ
+    True
+    """
 
     UNIX = "unix"
     QUARTZ = "quartz"

@@ -13,12 +13,16 @@ from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.fields import Dialect
 from mainspring.domain.firing import Misfire, Misfires, Overlap, Overlaps
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import EPOCH, At, Cron, Every, RRule, Schedule, Spec
+from mainspring.domain.schedule import EPOCH, At, Cron, Every, OnDemand, RRule, Schedule, Spec
 from mainspring.domain.settling import OnLoss
 from mainspring.domain.timetable import Dst, DstGap, DstOverlap
 
 Json: TypeAlias = Any  # what json.loads gives; shapes are checked where it is read
 
+SHORT: Final = "short"  # the pool of what is done within a minute
+LONG: Final = "long"
+SHORT_FOR: Final = timedelta(minutes=1)
+LONGEST_PAYLOAD: Final = 256_000  # bytes of JSON
 HIGHEST_PRIORITY: Final = 100
 AGEING: Final = timedelta(seconds=30)  # a step of priority is worth this much waiting
 
@@ -52,7 +56,8 @@ class Job:
     schedule: Schedule
     tenant: str = "default"
     payload: Json = None
-    pool: str = "short"
+    pool: str = ""  # empty: by the estimated duration, short up to a minute and long above
+    estimated_duration: timedelta | None = None
     priority: int = 0  # 0 to 100; each step counts as having waited 30 s longer, so nobody starves
     misfire: Misfire = _MISFIRE
     overlap: Overlap = _OVERLAP
@@ -65,6 +70,8 @@ class Job:
     after_done: AfterDone = AfterDone.KEEP
 
     def __post_init__(self) -> None:
+        if not self.pool:
+            object.__setattr__(self, "pool", _pool_for(self.estimated_duration))
         for field in ("name", "task", "pool", "tenant"):
             value = getattr(self, field)
             if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
@@ -78,8 +85,34 @@ class Job:
             )
 
     @property
+    def on_demand(self) -> bool:
+        """Whether it runs only when somebody asks for it: then it has no slots, and is never finished."""
+        return all(isinstance(spec, OnDemand) for spec in self.schedule.specs)
+
+    def state_with(self, next_fire_at: datetime | None) -> JobState:
+        """Return the state of a job that is not held back, by its next slot."""
+        return JobState.ACTIVE if next_fire_at is not None or self.on_demand else JobState.FINISHED
+
+    @property
     def delete_when_done(self) -> bool:
         return self.after_done is AfterDone.DELETE
+
+
+def check_payload(text: str | None) -> str | None:
+    """Return a payload as JSON text.
+
+    Raises:
+        InvalidRequest: it is too large for every worker to read.
+    """
+    if text is not None and len(text) > LONGEST_PAYLOAD // 4 and len(text.encode()) > LONGEST_PAYLOAD:
+        reason = f"it has {len(text.encode())} bytes as JSON, {LONGEST_PAYLOAD} are allowed"
+        allowed = "store it elsewhere and pass where it is"
+        raise InvalidRequest(reason, field="payload", value=text[:100], allowed=allowed)
+    return text
+
+
+def _pool_for(estimated: timedelta | None) -> str:
+    return LONG if estimated is not None and estimated > SHORT_FOR else SHORT
 
 
 def expiry(job: Job, *, slot: datetime, ready_at: datetime) -> datetime | None:
@@ -94,7 +127,10 @@ def expiry(job: Job, *, slot: datetime, ready_at: datetime) -> datetime | None:
 
 def job_to_json(job: Job) -> dict[str, Json]:
     """Write a definition; what has its default is left out."""
-    return {name: _WRITE[name](value) for name, value in _changed(job)}
+    written = {name: _WRITE[name](value) for name, value in _changed(job)}
+    if job.pool == _pool_for(job.estimated_duration):
+        del written["pool"]
+    return written
 
 
 def job_from_json(document: Mapping[str, Json], *, schedule: Schedule | None = None) -> Job:
@@ -164,6 +200,8 @@ def _spec_to_json(spec: Spec) -> dict[str, Json]:
             return {"at": instant_text(instant)}
         case RRule(rule, start):
             return {"rrule": rule, "start": instant_text(start)}
+        case OnDemand():
+            return {"on_demand": True}
 
 
 def _spec_from_json(document: Mapping[str, Json]) -> Spec:
@@ -178,8 +216,10 @@ def _spec_from_json(document: Mapping[str, Json]) -> Spec:
             return At(datetime.fromisoformat(instant))
         case {"rrule": rule, "start": start}:
             return RRule(rule, datetime.fromisoformat(start))
+        case {"on_demand": True}:
+            return OnDemand()
         case _:
-            allowed = "use cron, every, at or rrule"
+            allowed = "use cron, every, at, rrule or on_demand"
             raise InvalidRequest(f"{document!r} is not a spec", field="schedule.specs", value=document, allowed=allowed)
 
 
@@ -216,7 +256,7 @@ def _overlap_from_json(document: Mapping[str, Json]) -> Overlap:
     return Overlap(policy=Overlaps(document.get("policy", Overlaps.SKIP)), most=document.get("most"))
 
 
-_DURATIONS: Final = ("jitter", "wait_timeout", "run_timeout", "deadline")
+_DURATIONS: Final = ("jitter", "wait_timeout", "run_timeout", "deadline", "estimated_duration")
 _WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
     **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
     **dict.fromkeys(_DURATIONS, cast("Callable[[Any], Json]", format_duration)),

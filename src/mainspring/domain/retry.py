@@ -12,7 +12,7 @@ and an auditor a year later, arrives at the same instant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -55,6 +55,9 @@ _SHARE: Final = {Jitter.NONE: 0.0, Jitter.QUARTER: 0.25, Jitter.FULL: 1.0}
 class RetryPolicy:
     """What a job allows its runs after a failure.
 
+    >>> RetryPolicy(attempts=5, backoff="30s..1h").cap
+    datetime.timedelta(seconds=3600)
+
     Raises:
         InvalidRequest: a field contradicts another or is out of bounds; it is named ``retry.<field>``.
     """
@@ -68,37 +71,18 @@ class RetryPolicy:
     jitter: Jitter | None = None  # unset: full if exponential, else none: explicit waits are kept as written
     max_age: timedelta | None = None  # no retry starts later than this after the run was first due
     not_retried: tuple[str, ...] = ()  # names of error types, bare or with their module
+    backoff: InitVar[str | None] = None  # kind, base, cap and delays as people write them
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, backoff: str | None) -> None:
+        if backoff is not None:
+            for name, value in _shape(backoff).items():
+                object.__setattr__(self, name, value)
         object.__setattr__(self, "kind", _chosen(Backoff, self.kind, "kind"))
         if self.jitter is not None:
             object.__setattr__(self, "jitter", _chosen(Jitter, self.jitter, "jitter"))
         object.__setattr__(self, "delays", tuple(self.delays))
         object.__setattr__(self, "not_retried", _names(self.not_retried))
         _check(self)
-
-    @classmethod
-    def of(cls, *, backoff: str, attempts: int = 5, jitter: Jitter | str | None = None) -> RetryPolicy:
-        """Read the waits as people write them.
-
-        ``30s..1h`` doubles from the first to the second, ``30s`` is fixed, ``10s, 1m, 10m`` is a list;
-        ``none`` and ``immediate`` say it themselves.
-
-        Raises:
-            InvalidRequest: it is none of these.
-        """
-        shape: dict[str, Any] = {"attempts": attempts, "jitter": jitter}
-        text = backoff.strip().lower()
-        if text in (Backoff.NONE, Backoff.IMMEDIATE):
-            return cls(kind=Backoff(text), **shape)
-        if "," in text:
-            return cls(
-                kind=Backoff.LIST, delays=tuple(_duration(part.strip(), "backoff") for part in text.split(",")), **shape
-            )
-        base, dots, cap = text.partition("..")
-        if dots:
-            return cls(base=_duration(base, "backoff"), cap=_duration(cap, "backoff"), **shape)
-        return cls(kind=Backoff.FIXED, base=_duration(base, "backoff"), **shape)
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> RetryPolicy:
@@ -169,6 +153,19 @@ class RetryPolicy:
                     assert_never(self.kind)
         except OverflowError:
             return self.longest
+
+
+def _shape(backoff: str) -> dict[str, Any]:
+    """Read ``30s..1h`` (doubles from the one to the other), ``30s`` (fixed), ``10s, 1m``, ``none``, ``immediate``."""
+    text = str(backoff).strip().lower()
+    if text in (Backoff.NONE, Backoff.IMMEDIATE):
+        return {"kind": Backoff(text)}
+    if "," in text:
+        return {"kind": Backoff.LIST, "delays": tuple(_duration(part.strip(), "backoff") for part in text.split(","))}
+    base, dots, cap = text.partition("..")
+    if dots:
+        return {"kind": Backoff.EXPONENTIAL, "base": _duration(base, "backoff"), "cap": _duration(cap, "backoff")}
+    return {"kind": Backoff.FIXED, "base": _duration(base, "backoff")}
 
 
 def _check(policy: RetryPolicy) -> None:

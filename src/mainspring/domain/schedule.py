@@ -22,7 +22,7 @@ from mainspring.domain.durations import format_duration, parse_duration
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.fields import Dialect
 from mainspring.domain.recurrence import RRuleWalls
-from mainspring.domain.timetable import DEBIAN, Dst, Single, Steady, Timetable, Walls, Zoned, chosen
+from mainspring.domain.timetable import DEBIAN, Dst, Never, Single, Steady, Timetable, Walls, Zoned, chosen
 from mainspring.domain.walls import CronWalls
 from mainspring.domain.zones import Zone, zone
 
@@ -38,7 +38,11 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Wall times by a cron expression. The dialect is stated, never guessed."""
+    """Wall times by a cron expression. The dialect is stated, never guessed.
+
+    >>> Schedule(specs=(Cron("0 0 12 ? * 6L", Dialect.QUARTZ),)).next_after(datetime(2026, 11, 16, tzinfo=UTC)).day
+    27
+    """
 
     expression: str
     dialect: Dialect = Dialect.UNIX
@@ -49,7 +53,11 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """``anchor + phase``, and every whole number of intervals before and after: elapsed time, not wall time."""
+    """``anchor + phase``, and every whole number of intervals before and after: elapsed time, not wall time.
+
+    >>> Schedule(specs=(Every(timedelta(minutes=90)),)).next_after(datetime(2026, 11, 16, tzinfo=UTC)).isoformat()
+    '2026-11-16T01:30:00+00:00'
+    """
 
     interval: timedelta
     anchor: datetime = EPOCH
@@ -58,25 +66,47 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One instant, to the millisecond."""
+    """One instant, to the millisecond.
+
+    >>> At(datetime(2027, 3, 14, 9, tzinfo=UTC)).instant.isoformat()
+    '2027-03-14T09:00:00+00:00'
+    """
 
     instant: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class RRule:
-    """Wall times by an RFC 5545 recurrence rule; ``start`` is its DTSTART."""
+    """Wall times by an RFC 5545 recurrence rule; ``start`` is its DTSTART.
+
+    >>> rule = RRule("FREQ=MONTHLY;BYDAY=-1FR", datetime(2026, 1, 1, 9, tzinfo=UTC))
+    >>> Schedule(specs=(rule,)).next_after(datetime(2026, 11, 16, tzinfo=UTC)).isoformat()
+    '2026-11-27T09:00:00+00:00'
+    """
 
     rule: str
     start: datetime
 
 
-Spec: TypeAlias = Cron | Every | At | RRule
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """No instant at all: its job runs when somebody asks for it.
+
+    >>> Schedule(specs=(OnDemand(),)).next_after(datetime(2026, 11, 16, tzinfo=UTC)) is None
+    True
+    """
+
+
+Spec: TypeAlias = Cron | Every | At | RRule | OnDemand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """When a job is due.
+
+    >>> weekdays = Schedule(specs=(Cron("0 9 * * 1-5"),), timezone="Europe/Paris", exclude=(date(2026, 12, 25),))
+    >>> weekdays.next_after(datetime(2026, 12, 24, 12, tzinfo=UTC)).isoformat()  # Friday is left out
+    '2026-12-28T08:00:00+00:00'
 
     Raises:
         InvalidSchedule: it cannot be read, contradicts itself, or could never fire.
@@ -160,6 +190,9 @@ def parse_spec(text: str, dialect: Dialect = Dialect.UNIX, *, start: datetime = 
     """Read one spec as people write it: a cron expression, ``@every 90s``, or ``RRULE:FREQ=…``.
 
     ``start`` is the DTSTART of an RRULE, which carries none itself.
+
+    >>> parse_spec("@every 90s").interval
+    datetime.timedelta(seconds=90)
     """
     bare = text.strip()
     if bare[:7].lower() == "@every ":
@@ -174,6 +207,9 @@ def jitter(key: str, slot: datetime, window: timedelta) -> timedelta:
 
     It delays the start and nothing else. The slot, and so the run's identity, stays as the schedule
     names it, which is why every node and every retry arrives at the same delay.
+
+    >>> jitter("job", datetime(2026, 11, 16, tzinfo=UTC), timedelta(0))
+    datetime.timedelta(0)
     """
     span = window // _MILLISECOND
     if span < 0:
@@ -310,6 +346,8 @@ def _spec_timetable(spec: Spec, where: Zone, dst: Dst, key: str | None) -> Timet
         case At(instant):
             _check_instant("at", instant)
             return Single(_ceil(instant))
+        case OnDemand():
+            return Never()
         case _:
             assert_never(spec)
 

@@ -10,6 +10,7 @@ The rules, in the order in which they win.
   discarded           dead, refused
   error not retried   dead, refused
   failed, timed out   one failure more; waits for its next attempt, or dead, exhausted
+  completed           the same, where it is still to be settled: its own transaction was not committed
   lost                one failure more, or a task that kills its workers would kill them for ever; queued
                       again at once, up to the budget or the third failure, whichever is later: a job without
                       retries asked for none after an error, not to be lost with a machine. Else dead, lost:
@@ -26,8 +27,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar, Final, TypeAlias, assert_never
+from typing import ClassVar, Final, NamedTuple, TypeAlias, assert_never
+from uuid import UUID
 
+from mainspring.domain.ids import JobId, RunId
 from mainspring.domain.retry import LONGEST_WAIT, RetryPolicy
 from mainspring.domain.run import FINAL, DeadReason, Event, State, after
 
@@ -58,6 +61,12 @@ class ErrorInfo:
         object.__setattr__(self, "message", _storable(self.message)[:LONGEST_MESSAGE])
         object.__setattr__(self, "bases", tuple(map(_storable, self.bases[:MOST_BASES])))
         object.__setattr__(self, "traceback", _storable(self.traceback)[-LONGEST_TRACEBACK:])  # its end says where
+
+
+class JsonText(str):
+    """A result that is JSON already."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,25 @@ class Cancelled:
     word: ClassVar[str] = "cancelled"
 
 
-_Unfinished: TypeAlias = Failed | TimedOut | Discarded | Snoozed | GivenBack | Lost | Cancelled
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The task recorded its own success in a transaction that it then committed; if it did not, that is a failure."""
+
+    word: ClassVar[str] = "completed"
+
+
+class Lease(NamedTuple):
+    """One attempt in hand, as whoever settles it names it."""
+
+    run_id: RunId
+    job_id: JobId
+    attempt: int
+    token: UUID
+    failures: int
+    joined: bool  # a successor may be waiting for this run, or join it at this moment
+
+
+_Unfinished: TypeAlias = Failed | TimedOut | Discarded | Snoozed | GivenBack | Lost | Cancelled | Completed
 Outcome: TypeAlias = Succeeded | _Unfinished
 
 
@@ -165,7 +192,7 @@ def plan_settle(run: RunningRun, outcome: Outcome, *, now: datetime) -> Settleme
     """Decide what becomes of ``run``; ``now`` is the database's time under the run's lock."""
     if isinstance(outcome, Succeeded):
         return succeeded(run.failures)
-    failures = run.failures + isinstance(outcome, Failed | TimedOut | Lost)
+    failures = run.failures + isinstance(outcome, Failed | TimedOut | Lost | Completed)
     event, reason, next_at = _decide(run, outcome, failures, now)
     final = after(State.RUNNING, event) in FINAL
     if not final and run.deadline is not None and (next_at or now) >= run.deadline:
@@ -186,7 +213,7 @@ def _decide(
             return Event.EXHAUST, DeadReason.REFUSED, None
         case Failed(error=error) if run.retry.refuses((error.type, *error.bases)):
             return Event.EXHAUST, DeadReason.REFUSED, None
-        case Failed() | TimedOut():
+        case Failed() | TimedOut() | Completed():
             asked = outcome.retry_after if isinstance(outcome, Failed) else None
             next_at = now + run.retry.delay_after(failures, seed=run.id, asked=asked)
             if _spent(run, failures, next_at):

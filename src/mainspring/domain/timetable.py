@@ -22,7 +22,11 @@ _OFFSETS_DIFFER: Final = 2 * DAY  # more than any two offsets of a zone do
 
 
 class DstGap(StrEnum):
-    """What becomes of a wall time that a clock going forward leaves out."""
+    """What becomes of a wall time that a clock going forward leaves out.
+
+    >>> Dst(gap="skip").gap is DstGap.SKIP
+    True
+    """
 
     DEBIAN = "debian"  # fixed times: first_after; with a * in minute or hour, or beyond three hours: skip
     FIRST_AFTER = "first_after"
@@ -31,7 +35,11 @@ class DstGap(StrEnum):
 
 
 class DstOverlap(StrEnum):
-    """Which showing counts of a wall time that a clock going back shows twice."""
+    """Which showing counts of a wall time that a clock going back shows twice.
+
+    >>> Dst(overlap="both").overlap is DstOverlap.BOTH
+    True
+    """
 
     DEBIAN = "debian"  # fixed times: first; with a * in minute or hour, or beyond three hours: both
     FIRST = "first"
@@ -53,7 +61,11 @@ def chosen(choices: type[_Choice], value: str, *, field: str) -> _Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dst:
-    """What becomes of wall times at changes of the clock. The default is Debian's rule."""
+    """What becomes of wall times at changes of the clock. The default is Debian's rule.
+
+    >>> Dst().gap is DstGap.DEBIAN
+    True
+    """
 
     gap: DstGap = DstGap.DEBIAN
     overlap: DstOverlap = DstOverlap.DEBIAN
@@ -128,6 +140,28 @@ class Single:
 
     def count(self, start: int, end: int) -> int:
         return int(start <= self._instant < end)
+
+    def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
+        del whole_minutes
+        return instant, instant + 1
+
+
+class Never:
+    """No instant."""
+
+    whole_minutes = False
+
+    def after(self, instant: int) -> int | None:
+        del instant
+        return None
+
+    def before(self, instant: int) -> int | None:
+        del instant
+        return None
+
+    def count(self, start: int, end: int) -> int:
+        del start, end
+        return 0
 
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
         del whole_minutes

@@ -34,7 +34,11 @@ Named: TypeAlias = tuple[str, str]  # a finding without its dates
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that deserves a second look: its name, the reason in words, and the dates it is about."""
+    """Something that deserves a second look: its name, the reason in words, and the dates it is about.
+
+    >>> Finding("herd", "many jobs share this second").name
+    'herd'
+    """
 
     name: str
     reason: str
@@ -45,6 +49,12 @@ def lint(schedule: Schedule, *, now: datetime, at_least_apart: timedelta = timed
     """Return what deserves a second look in a schedule, as of ``now``.
 
     ``at_least_apart``: the distance between slots below which a schedule counts as too frequent.
+
+    >>> from datetime import UTC, datetime
+    >>> from mainspring import Cron, Schedule
+    >>> nightly = Schedule(specs=(Cron("30 2 * * *"),), timezone="America/New_York")
+    >>> lint(nightly, now=datetime(2027, 1, 1, tzinfo=UTC))[0].name
+    'dst-gap'
     """
     findings = [*_never_fires(schedule, now)]
     if findings:

@@ -19,7 +19,7 @@ from typing import Final, assert_never
 from mainspring.domain import cron, fields, rrule
 from mainspring.domain.fields import Expression, Field, Item, LastDay, LastOfWeekday, NearestWeekday, NthWeekday, Span
 from mainspring.domain.rrule import Frequency, Rule
-from mainspring.domain.schedule import EPOCH, At, Cron, Every, RRule, Schedule, Spec
+from mainspring.domain.schedule import EPOCH, At, Cron, Every, OnDemand, RRule, Schedule, Spec
 from mainspring.domain.timetable import DstGap, DstOverlap
 
 MONTHS: Final = (
@@ -50,6 +50,10 @@ def explain(schedule: Schedule) -> str:
     """Say in one sentence when a schedule is due.
 
     Instants are given by the schedule's own clock, which is always named, or in UTC.
+
+    >>> from mainspring import Cron, Schedule
+    >>> explain(Schedule(specs=(Cron("0 9 LW * *"),), timezone="Europe/Paris"))
+    'At 09:00 on the last weekday (Monday to Friday) of the month, Europe/Paris time.'
     """
     several = len(schedule.specs) > 1
     one_clock = all(_by_wall(spec) for spec in schedule.specs)
@@ -82,7 +86,7 @@ def _zone(schedule: Schedule) -> str:
 
 
 def _by_wall(spec: Spec | date) -> bool:
-    return not isinstance(spec, Every | At)
+    return isinstance(spec, Cron | RRule)
 
 
 def _limits(schedule: Schedule, own_zone: str) -> str:
@@ -127,6 +131,8 @@ def _phrase(spec: Spec, schedule: Schedule) -> str:
             return _cron(cron.parse(expression, dialect, schedule.key))
         case Every(interval, anchor, phase):
             return _every(interval, anchor + phase)
+        case OnDemand():
+            return "only when asked for"
         case At(instant):
             here, there = _local(instant, schedule), f"{_stamp(instant.astimezone(UTC))} UTC"
             return f"once, at {there if here.tzinfo is UTC else f'{_stamp(here)} {_zone(schedule)} ({there})'}"

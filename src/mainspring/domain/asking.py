@@ -1,0 +1,66 @@
+"""What may be asked of the ledger: a run, a change, a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from mainspring.domain.ids import JobId, Kind
+from mainspring.domain.job import Job, JobState
+from mainspring.domain.run import DeadReason, State
+
+
+class Request(NamedTuple):
+    """One run that is asked for. A tuple, because there may be very many."""
+
+    key: str | None = None  # None: a run of its own, whatever else was asked for
+    payload: str | None = None  # as JSON; None: the job's
+    due_at: datetime | None = None  # None: now, or after the delay
+    delay: timedelta | None = None
+    priority: int | None = None  # None: the job's
+    pool: str | None = None  # None: the job's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What to change of a job; what is not given stays as it is."""
+
+    definition: Job | None = None
+    state: JobState | None = None
+    if_version: int | None = None  # refuse if somebody else was quicker
+    only_from: JobState | None = None  # refuse from any other state
+    resume_at: datetime | None = None  # a pause that ends by itself
+    author: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs; what is not given does not matter."""
+
+    states: tuple[JobState, ...] = ()
+    task: str | None = None
+    prefix: str | None = None  # of the name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs, by slot; what is not given does not matter."""
+
+    job: JobId | None = None
+    states: tuple[State, ...] = ()
+    pool: str | None = None
+    kind: Kind | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Which of the open dead letters, by when they died; what is not given does not matter."""
+
+    job: JobId | None = None
+    reason: DeadReason | None = None
+    since: datetime | None = None
+    until: datetime | None = None
