@@ -112,7 +112,7 @@ class Server:
     def __init__(
         self, data_dir: Path, sockets: Path, process: subprocess.Popen[bytes], exited: threading.Event
     ) -> None:
-        self.dsn = f"postgresql://mainspring@/postgres?host={quote(str(sockets))}&port=5432"
+        self.dsn = _dsn(str(sockets))
         self.data_dir, self.pid = data_dir, process.pid
         self._sockets, self._process, self._exited = sockets, process, exited
 
@@ -175,6 +175,20 @@ def running(data_dir: Path | None = None, *, settings: Mapping[str, str] = {}) -
         server = start(where, settings=settings, durable=data_dir is not None)
         stack.callback(server.stop)
         yield server
+
+
+def dsn_of_running(data_dir: Path) -> str | None:
+    """Return how to reach the server that somebody runs on ``data_dir``; None: nobody does."""
+    found = _postmaster(data_dir.resolve())
+    if found is None or found[1] != "ready":
+        return None
+    with suppress(OSError, IndexError):
+        return _dsn((data_dir / "postmaster.pid").read_text().splitlines()[4])
+    return None
+
+
+def _dsn(sockets: str) -> str:
+    return f"postgresql://mainspring@/postgres?host={quote(sockets)}&port=5432"
 
 
 def find() -> Installation:

@@ -97,6 +97,7 @@ _RUNNING = f"SELECT * FROM runs WHERE state = 'running' LIMIT {BATCH}"
 _PLACE = "timestamptz '2000-01-01', gen_random_uuid()"
 _JOBS = "SELECT array_agg(job_id)"
 _LEASES = "array_agg(id), array_agg(attempt), array_agg(token)"
+_ATTEMPTS = "attempts_other_pkey"  # of those that die: every attempt goes into the dead letter
 _DONE = ("cursors_done", "runs_lane", "runs_aside")
 
 HOT = [
@@ -120,7 +121,7 @@ HOT = [
     ),
     Hot("runs.of_jobs", {"runs_lane", "runs_aside"}, 2 * BATCH, f"{_JOBS} FROM ({_DUE}) AS due"),
     Hot("runs.cancels_asked", {"runs_cancel"}, 0, "SELECT gen_random_uuid()"),
-    Hot("recover.expire", {"runs_expiry", "runs_pkey"}, 2 * BATCH + RUNNING, f"SELECT {BATCH}"),
+    Hot("recover.expire", {"runs_expiry", "runs_pkey", _ATTEMPTS}, 2 * BATCH + RUNNING, f"SELECT {BATCH}"),
     Hot("recover.stranded", {"runs_held", "runs_lane"}, 2 * HELD, f"SELECT {BATCH}"),
     Hot("recover.done", {"cursors_done"}, 0, f"SELECT {BATCH}", or_else=frozenset({*_DONE})),
     Hot(
@@ -129,12 +130,14 @@ HOT = [
         2 * BATCH + RUNNING,
         f"SELECT 'short', {BATCH}, {_WORKER}::uuid, ARRAY['noop', 'other'], gen_random_uuid(), {_PLACE}",
     ),
+    Hot("changes.to_resume", {"cursors_resume"}, 0, f"SELECT {BATCH}"),
     Hot("settle.lock_running", {"runs_pkey"}, BATCH, f"SELECT {_LEASES} FROM ({_RUNNING}) AS run"),
     Hot(
         "settle.finish_runs",
-        {"runs_pkey"},
+        {"runs_pkey", _ATTEMPTS},
         BATCH,
-        f"SELECT {_LEASES}, array_agg(1), ARRAY['succeeded'], ARRAY[NULL], ARRAY[0], ARRAY[NULL], ARRAY[NULL] "
+        f"SELECT {_LEASES}, array_agg(1), ARRAY['succeeded'], ARRAY[NULL], ARRAY[0], ARRAY[NULL], ARRAY[NULL], "
+        "ARRAY['succeeded'] "
         f"FROM ({_RUNNING}) AS run",
     ),
     Hot(

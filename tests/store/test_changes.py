@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from mainspring import Cron, Schedule
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import Conflict, NotFound, StaleVersion
 from mainspring.domain.firing import Misfire, Misfires
 from mainspring.domain.job import Job, JobState
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
 from mainspring.store.runs import cancel_run
 
 from .ledger import Ledger

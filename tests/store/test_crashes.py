@@ -28,9 +28,10 @@ from mainspring.store.claim import ClaimedRun
 from mainspring.store.database import open_database
 from mainspring.store.recover import recover_lost
 from mainspring.store.settle import Ended, SettleReport, settle
+from mainspring.tasks.context import Context
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import Events
 from mainspring.testing import Crashed, CrashPoints
-from mainspring.worker.registry import Context, Registry
 from tests.postgres import copied
 
 from .ledger import Ledger

@@ -22,10 +22,11 @@ from mainspring.service import Stop
 from mainspring.store.history import drop_partitions, kept_since, make_partitions
 from mainspring.store.recover import recover_expired
 from mainspring.store.runs import cancel_run
+from mainspring.tasks.context import Context
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import Events, Recovered, Settled, Started
 from mainspring.testing import Recorder
 from mainspring.worker.pool import PoolConfig
-from mainspring.worker.registry import Context, Registry
 
 from .ledger import Ledger
 
@@ -89,7 +90,8 @@ async def test_the_wait_of_a_retry_is_counted_from_when_it_is_ready(ledger: Ledg
 
 
 async def test_an_expired_run_lets_its_successor_go(ledger: Ledger) -> None:
-    (job,) = await ledger.given_jobs(overlap=Overlap(policy=Overlaps.QUEUE), deadline=HOUR)
+    hourly = Schedule(specs=(Every(HOUR),))
+    (job,) = await ledger.given_jobs(schedule=hourly, overlap=Overlap(policy=Overlaps.QUEUE), deadline=24 * HOUR)
     await ledger.fire()
     await ledger.make_due(job)
     await ledger.fire()
@@ -217,7 +219,7 @@ async def test_retention_drops_whole_days_and_keeps_dead_letters(ledger: Ledger)
 
     dropped = await drop_partitions(ledger.db, keep_for=timedelta(days=30))
 
-    assert dropped == 2 * 3  # history, skips and attempts of two days
+    assert dropped == 2 * 4  # history, skips, attempts and lines of two days
     assert await ledger.value("SELECT count(*) FROM run_history") == 1
     assert await ledger.value("SELECT count(*) FROM dead_letters") == 3
     async with ledger.db.connection() as connection:
@@ -248,4 +250,4 @@ async def test_a_day_with_a_run_in_motion_is_kept(ledger: Ledger) -> None:
     await ledger.fire()
     await ledger.execute("UPDATE runs SET slot = clock_timestamp() - interval '35 days'")
 
-    assert await drop_partitions(ledger.db, keep_for=timedelta(days=30)) == 3  # the day before it alone
+    assert await drop_partitions(ledger.db, keep_for=timedelta(days=30)) == 4  # the day before it alone

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from mainspring import Cron, Schedule
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import NotFound
 from mainspring.domain.firing import Misfire, Misfires
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import JobState
 from mainspring.insight.explain import explain_slot
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
 from mainspring.store.slots import evidence
 
 from .ledger import Ledger

@@ -7,6 +7,7 @@ from functools import partial
 import asyncpg
 import pytest
 
+from mainspring.domain.asking import Change
 from mainspring.domain.firing import FireReport, Misfire, Misfires
 from mainspring.domain.job import Job, JobState
 from mainspring.domain.selection import Fence, Selection
@@ -14,7 +15,7 @@ from mainspring.engines.base import Rhythm
 from mainspring.engines.poll import Poll
 from mainspring.service import Stop, run_all
 from mainspring.store import nodes
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
 from mainspring.store.database import open_database
 from mainspring.store.fire import fire
 from mainspring.telemetry.events import Events, LeadershipLost, ServiceInterrupted

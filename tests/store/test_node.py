@@ -13,10 +13,11 @@ from mainspring.environment import SystemEnvironment
 from mainspring.roles import EngineName, NodeSettings, put_jobs, run_node
 from mainspring.service import Stop
 from mainspring.store.database import Database
+from mainspring.tasks.context import Context
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import Events, LeadershipTaken, Settled, Started
 from mainspring.testing import Recorder
 from mainspring.worker.pool import PoolConfig
-from mainspring.worker.registry import Context, Registry
 
 from .ledger import EVERY_SECOND, Ledger
 

@@ -10,31 +10,25 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 import asyncpg
 
-from mainspring.domain.errors import Conflict, NotFound, StaleVersion
+from mainspring.domain.asking import Change
+from mainspring.domain.errors import Conflict, NotFound, StaleVersion, StoreUnavailable
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job, JobState, job_from_json, job_to_json
 from mainspring.environment import Environment
 from mainspring.store.database import Connection, Database
+from mainspring.store.jobs import insert_jobs
 from mainspring.store.queries import queries
 from mainspring.store.runs import stop_runs_of
 
 _SQL = queries("changes")
+_JOBS = queries("jobs")
+_CODE: Final = "code"
+_DECLARED: Final = "declared by @task"
 _TICK = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What to change; what is not given stays as it is."""
-
-    definition: Job | None = None
-    state: JobState | None = None
-    if_version: int | None = None  # refuse if somebody else was quicker
-    only_from: JobState | None = None  # refuse from any other state
-    author: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +53,8 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
         effective_at: datetime = await tx.fetchval(_SQL["clock"])
         await env.reach("change.locked")
         old = job_from_json(json.loads(row["definition"]))
+        if change.state is JobState.PAUSED and (change.definition or old).on_demand:
+            raise Conflict(f'job "{old.name}" runs only when asked for: there is nothing to pause')
         superseded, last_slot = await _supersede(tx, row, old, effective_at)
         new, state = change.definition or old, change.state or JobState(row["state"])
         if change.definition is not None and state is JobState.FINISHED:
@@ -66,7 +62,7 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
         next_fire_at = None
         if state is JobState.ACTIVE:
             next_fire_at = new.schedule.next_after(max(effective_at, last_slot or effective_at))
-            state = JobState.ACTIVE if next_fire_at is not None else JobState.FINISHED
+            state = new.state_with(next_fire_at)
         version = row["version"] + 1
         await tx.execute(
             _SQL["append_version"],
@@ -81,6 +77,8 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
             last_slot,
             new.name,
             new.delete_when_done,
+            change.resume_at,
+            new.on_demand,
         )
         if state is JobState.DELETED:
             await stop_runs_of(tx, [job_id])
@@ -107,9 +105,58 @@ async def _supersede(
 ) -> tuple[int, datetime | None]:
     """Record what is due and undecided; return how many slots that is, and the newest of them."""
     due_from = row["next_fire_at"]
-    if row["state"] != JobState.ACTIVE or due_from > effective_at:
+    if row["state"] != JobState.ACTIVE or due_from is None or due_from > effective_at:
         return 0, row["last_slot"]
     newest = old.schedule.previous_before(effective_at + _TICK) or due_from
     covers = old.schedule.count(due_from, newest + _TICK) or 1
     await tx.execute(_SQL["supersede"], row["job_id"], newest, due_from, covers, row["version"], effective_at)
     return covers, newest
+
+
+async def jobs_to_resume(db: Database, limit: int = 100) -> list[JobId]:
+    """Return paused jobs whose pause is over."""
+    async with db.connection() as connection:
+        return [JobId(row["job_id"]) for row in await connection.fetch(_SQL["to_resume"], limit)]
+
+
+async def put_job(db: Database, env: Environment, job: Job, *, author: str = "", reason: str = "") -> JobId:
+    """Write a job under its name: new, or as the next version of the one that has it. What is equal stays as it is."""
+    async with db.transaction() as tx:
+        made = await insert_jobs(tx, [(JobId(env.new_id()), job)], author=author, reason=reason)
+        if made:
+            return made.pop()
+        found = await _of_that_name(tx, job)
+    if json.loads(found["definition"]) != job_to_json(job):
+        await change_job(db, env, found["id"], Change(definition=job, author=author, reason=reason))
+    return JobId(found["id"])
+
+
+async def declare_job(db: Database, env: Environment, job: Job) -> JobId:
+    """Write what code declares. An edit by hand stays until the declaration itself changes; a pause stays anyway.
+
+    Raises:
+        Conflict: a job of that name runs another task.
+    """
+    declared = job_to_json(job)
+    async with db.transaction() as tx:
+        made = await insert_jobs(tx, [(JobId(env.new_id()), job)], author=_CODE, reason=_DECLARED, declared=True)
+        if made:
+            return made.pop()
+        found = await _of_that_name(tx, job)
+    job_id, definition = JobId(found["id"]), json.loads(found["definition"])
+    if definition["task"] != job.task:
+        reason = f'the job "{job.name}" runs task "{definition["task"]}", not "{job.task}"'
+        raise Conflict(f"{reason}; rename the task, or that job")
+    if found["declared"] is None or json.loads(found["declared"]) != declared:
+        if definition != declared:
+            await change_job(db, env, job_id, Change(definition=job, author=_CODE, reason=_DECLARED))
+        async with db.transaction() as tx:
+            await tx.execute(_JOBS["set_declared"], job_id, json.dumps(declared))
+    return job_id
+
+
+async def _of_that_name(tx: Connection, job: Job) -> asyncpg.Record:
+    found = await tx.fetchrow(_JOBS["find_declared"], job.tenant, job.name)
+    if found is None:
+        raise StoreUnavailable(f'job "{job.name}" was deleted at this moment; try again')
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -79,12 +80,12 @@ async def claim(
 
 def claimed_run(row: asyncpg.Record, definition: Definition, worker: NodeId, token: UUID) -> ClaimedRun:
     """Read an attempt in hand off its row."""
-    run, job, version, kind, slot, rank, attempt, failures, started_at = row[:9]
+    run, job, version, kind, slot, rank, attempt, failures, started_at, payload = row[:10]
     return ClaimedRun(
         run,
         job,
         definition.name,
-        definition.payload,
+        definition.payload if payload is None else json.loads(payload),
         definition.shared,
         version,
         _KINDS[kind],

@@ -6,7 +6,7 @@ across transactions unless told that the connection is direct, SET LOCAL only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
@@ -38,13 +38,33 @@ class Connection(Protocol):
 
     async def execute(self, query: str, *args: Any) -> str: ...
 
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Iterable[tuple[Any, ...]], columns: Sequence[str]
+    ) -> str: ...
+
 
 class Database:
     """A pool of connections; ``transaction()`` is the only way to write."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, begin_with: str | None = None) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, dsn: str = "", begin_with: str | None = None) -> None:
         self._pool = pool
+        self.dsn = dsn
         self._begin_with = begin_with
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler stands between, so that nothing of a connection outlives a transaction."""
+        return self._begin_with is not None
+
+    @asynccontextmanager
+    async def own_connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """Open a connection apart from the pool, to keep."""
+        with _ours():
+            connection = await asyncpg.connect(self.dsn, timeout=10)
+            try:
+                yield connection
+            finally:
+                connection.terminate()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -104,7 +124,7 @@ async def open_database(
                 await _check(connection, unsafe=unsafe)
                 known = {**SESSION, **(_SINCE_17 if connection.get_server_version().major >= 17 else {})}
         settings = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in known.items())
-        yield Database(pool, begin_with=settings if pooled else None)
+        yield Database(pool, dsn=dsn, begin_with=settings if pooled else None)
     finally:
         await pool.close()
 

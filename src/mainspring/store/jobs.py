@@ -25,18 +25,33 @@ _T = TypeVar("_T")
 _Pair: TypeAlias = tuple[UUID, int]  # job and version
 
 
-async def insert_jobs(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> None:
-    """Write new jobs with their first version and cursor; a job whose schedule has no slot left is finished."""
+async def insert_jobs(
+    tx: Connection,
+    jobs: Sequence[tuple[JobId, Job]],
+    *,
+    author: str = "",
+    reason: str = "",
+    declared: bool = False,
+) -> set[JobId]:
+    """Write new jobs with their first version and cursor; a job whose schedule has no slot left is finished.
+
+    Returns those that are written. A job whose name is taken is not.
+    """
     now = await tx.fetchval(_SQL["clock"])
+    made: set[JobId] = set()
     for first in range(0, len(jobs), _AT_ONCE):  # or the server would take us for idle while we write definitions
         rows = [_row(job_id, job, now) for job_id, job in jobs[first : first + _AT_ONCE]]
-        await tx.execute(_SQL["insert_jobs"], *columns(rows, 7), now)
+        found = await tx.fetch(_SQL["insert_jobs"], *columns(rows, 9), now, declared, author, reason)
+        made.update(row[0] for row in found)
+    return made
 
 
 def _row(job_id: JobId, job: Job, now: datetime) -> tuple[Any, ...]:
     written = json.dumps(job_to_json(job))
     next_fire_at = job.schedule.next_after(now)
-    return job_id, job.tenant, job.name, shard_of(job_id), written, next_fire_at, job.delete_when_done
+    state = job.state_with(next_fire_at).value
+    named = (job_id, job.tenant, job.name, shard_of(job_id), written)
+    return *named, next_fire_at, job.delete_when_done, state, job.on_demand
 
 
 class Definition(NamedTuple):
@@ -118,5 +133,4 @@ async def put_missing(tx: Connection, jobs: Sequence[tuple[JobId, Job]]) -> int:
     names = [(job.tenant, job.name) for _, job in jobs]
     taken = {(row["tenant"], row["name"]) for row in await tx.fetch(_SQL["taken"], *columns(names, 2))}
     missing = [(job_id, job) for job_id, job in jobs if (job.tenant, job.name) not in taken]
-    await insert_jobs(tx, missing)
-    return len(missing)
+    return len(await insert_jobs(tx, missing))

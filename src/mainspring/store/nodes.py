@@ -7,6 +7,7 @@ Both are hints for liveness: fires and results stay right whoever believes what.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from mainspring.domain.errors import NodeDeclaredDead
@@ -21,14 +22,38 @@ LEASE_FOR = timedelta(seconds=6)
 HEARTBEAT_EVERY = timedelta(seconds=2)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Works:
+    """What a node does for which pools, for people who look for a worker."""
+
+    pools: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    room: int = 0  # runs at once
+    version: str = ""
+
+
 async def register(
-    db: Database, env: Environment, *, role: str, host: str, pid: int, lease_for: timedelta = LEASE_FOR
+    db: Database,
+    env: Environment,
+    *,
+    role: str,
+    host: str,
+    pid: int,
+    lease_for: timedelta = LEASE_FOR,
+    works: Works = Works(),  # noqa: B008 - frozen
 ) -> NodeId:
     """Enter a process under a new random id: never its host name or pid, which others may share (F05)."""
     node = NodeId(env.token())
+    told = (works.version, list(works.pools), list(works.tasks), works.room)
     async with db.transaction() as tx:
-        await tx.execute(_SQL["register"], node, role, host, pid, lease_for)
+        await tx.execute(_SQL["register"], node, role, host, pid, lease_for, *told)
     return node
+
+
+async def timeline(db: Database) -> int:
+    """Return on which timeline the database is."""
+    async with db.connection() as connection:
+        return int(await connection.fetchval(_SQL["timeline"]))
 
 
 async def heartbeat(db: Database, node: NodeId) -> None:

@@ -14,13 +14,15 @@ from mainspring.store.queries import queries
 _SQL = queries("runs")
 
 
-async def cancel_run(db: Database, run_id: RunId) -> State:
+async def cancel_run(db: Database, run_id: RunId, *, tenant: str | None = None) -> State:
     """Cancel a run: at once if no worker has it, else as a request; return the state it is in now.
 
     Raises:
-        NotFound: it is not in motion, or never was.
+        NotFound: it is not in motion, or never was, or not for this tenant.
     """
     async with db.transaction() as tx:
+        if tenant is not None and await tx.fetchval(_SQL["cancel_in"], tenant, run_id) is None:
+            raise NotFound(f"run {run_id} is not in motion")
         cancelled = await tx.fetch(_SQL["cancel_unclaimed"], [run_id])
         if cancelled:
             await tx.execute(queries("settle")["release_held"], [row["lane"] for row in cancelled if row["lane"]])
@@ -45,3 +47,9 @@ async def cancels_asked(db: Database, worker: NodeId) -> list[RunId]:
     """Return which runs of a worker it is asked to stop."""
     async with db.connection() as connection:
         return [RunId(row["id"]) for row in await connection.fetch(_SQL["cancels_asked"], worker)]
+
+
+async def retry_now(db: Database, run_id: RunId) -> bool:
+    """Let a run that waits for its next attempt have it at once; return whether it was waiting."""
+    async with db.transaction() as tx:
+        return await tx.fetchval(_SQL["retry_now"], run_id) is not None

@@ -16,12 +16,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from mainspring.domain.firing import Overlaps
-from mainspring.domain.ids import JobId, NodeId, RunId
+from mainspring.domain.ids import JobId, Kind, NodeId, RunId
 from mainspring.domain.job import Job, expiry
-from mainspring.domain.run import FINAL
+from mainspring.domain.run import FINAL, State
 from mainspring.domain.settling import (
+    Completed,
     Discarded,
     Failed,
+    JsonText,
+    Lease,
     Outcome,
     RunningRun,
     Settlement,
@@ -36,7 +39,10 @@ from mainspring.store.database import Connection, Database, columns
 from mainspring.store.queries import queries
 
 _SQL = queries("settle")
-LONGEST_RESULT = 10_000  # bytes of JSON
+LONGEST_RESULT = 64_000  # bytes of JSON; whoever runs tasks refuses more
+
+
+_LATE_KINDS = frozenset({Kind.BACKFILL, Kind.REPLAY})
 
 
 class Ended(NamedTuple):
@@ -51,6 +57,7 @@ class SettleReport:
     settled: dict[RunId, Settlement]
     late: tuple[RunId, ...]  # replaced attempts: recorded, not applied
     released: int  # held runs that may start now
+    completed: int = 0  # runs whose tasks had settled them in transactions of their own
 
 
 NOTHING = SettleReport(settled={}, late=(), released=0)
@@ -77,7 +84,9 @@ async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, reco
         await env.reach("settle.put_back")
         released = len(await tx.fetch(_SQL["release_held"], lanes)) if lanes else 0
         accepted = finished | back
-        late = [item for item in ended if item.run.id not in accepted]
+        # A task that completed its run by itself is not late: it is why there is nothing left to settle.
+        unsettled = [item for item in ended if item.run.id not in accepted]
+        late = [item for item in unsettled if not isinstance(item.outcome, Completed)]
         if late and record_late:
             await tx.execute(_SQL["write_late"], *columns([_late_row(item) for item in late], 4))
         await env.reach("settle.commit")
@@ -86,7 +95,29 @@ async def settle(db: Database, env: Environment, ended: Sequence[Ended], *, reco
         settled={item.run.id: plans[item.run.id] for item in ended if item.run.id in accepted},
         late=tuple(item.run.id for item in late),
         released=released,
+        completed=len(unsettled) - len(late),
     )
+
+
+async def complete_in(tx: Connection, lease: Lease, result: str | None) -> bool:
+    """Settle one attempt as succeeded within somebody's transaction; return whether it was still theirs to settle.
+
+    With it their writes are exactly once: they commit together with the result, which only one attempt can give (I4).
+    """
+    if lease.joined:
+        await tx.execute(_SQL["lock_jobs"], [lease.job_id])
+    shape = (State.SUCCEEDED.value, None, lease.failures, None, result, Succeeded.word)
+    row = (lease.run_id, lease.attempt, lease.token, 1)
+    closed = await tx.fetch(_SQL["finish_runs"], *columns([row], 4), *columns([shape], 6))
+    lanes = [found["lane"] for found in closed if found["lane"] is not None]
+    if lanes:
+        await tx.execute(_SQL["release_held"], lanes)
+    return bool(closed)
+
+
+def lease_of(run: ClaimedRun) -> Lease:
+    """Return what is needed to settle an attempt from elsewhere."""
+    return Lease(run.id, run.job_id, run.attempt, run.token, run.failures, _may_be_joined(run.job))
 
 
 def _may_be_joined(job: Job) -> bool:
@@ -118,8 +149,9 @@ def _running(run: ClaimedRun, failures: int, *, cancel_requested: bool) -> Runni
         id=str(run.id),
         attempt=run.attempt,
         failures=failures,
-        first_due=run.slot,
-        deadline=None if job.deadline is None else run.slot + job.deadline,
+        # Asked for when its time was over already: neither age nor deadline counts from the slot then.
+        first_due=run.started_at if run.kind in _LATE_KINDS else run.slot,
+        deadline=None if job.deadline is None or run.kind in _LATE_KINDS else run.slot + job.deadline,
         retry=job.retry,
         on_loss=job.on_loss,
         cancel_requested=cancel_requested,
@@ -135,11 +167,12 @@ async def _finish(
         plan = plans.get(item.run.id)
         if plan is not None and plan.state in FINAL:
             reason = None if plan.reason is None else plan.reason.value
-            shape = (plan.state.value, reason, plan.failures, _error(item.outcome), _result(item.outcome))
+            told = (_error(item.outcome), _result(item.outcome), plan.attempt_outcome)
+            shape = (plan.state.value, reason, plan.failures, *told)
             rows.append((item.run.id, item.run.attempt, item.run.token, shapes.setdefault(shape, len(shapes) + 1)))
     if not rows:
         return set(), []
-    closed = await tx.fetch(_SQL["finish_runs"], *columns(rows, 4), *columns(list(shapes), 5))
+    closed = await tx.fetch(_SQL["finish_runs"], *columns(rows, 4), *columns(list(shapes), 6))
     return {RunId(row["id"]) for row in closed}, [JobId(row["lane"]) for row in closed if row["lane"] is not None]
 
 
@@ -169,6 +202,9 @@ def _error(outcome: Outcome) -> str | None:
             return json.dumps({"type": outcome.word, "message": reason})
         case Succeeded():
             return None
+        case Completed():
+            message = "the transaction that completed the run was not committed"
+            return json.dumps({"type": "completion_not_committed", "message": message})
         case _:
             return json.dumps({"type": outcome.word, "message": ""})
 
@@ -176,4 +212,4 @@ def _error(outcome: Outcome) -> str | None:
 def _result(outcome: Outcome) -> str | None:
     if not isinstance(outcome, Succeeded) or outcome.result is None:
         return None
-    return json.dumps(outcome.result)[:LONGEST_RESULT]
+    return outcome.result if isinstance(outcome.result, JsonText) else json.dumps(outcome.result)

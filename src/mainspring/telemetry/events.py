@@ -86,6 +86,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStalled:
+    """The event loop of this process did not turn for a while: a task on it blocks or burns the CPU."""
+
+    lasted: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     kind: str  # what was left behind: a bounded word
     count: int
@@ -136,6 +143,7 @@ AnyEvent: TypeAlias = (
     | Claimed
     | Started
     | Settled
+    | LoopStalled
     | Recovered
     | JobQuarantined
     | ServiceStarted

@@ -21,6 +21,7 @@ from mainspring.telemetry.events import (
     AnyEvent,
     JobQuarantined,
     LeadershipLost,
+    LoopStalled,
     NodeDeclaredDead,
     ServiceFailed,
     ServiceInterrupted,
@@ -30,6 +31,7 @@ from mainspring.telemetry.events import (
 _LEVELS: Final[dict[type[AnyEvent], str]] = {
     JobQuarantined: "error",
     LeadershipLost: "warning",
+    LoopStalled: "warning",
     NodeDeclaredDead: "warning",
     ServiceFailed: "error",
     ServiceInterrupted: "warning",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import NodeId
@@ -17,7 +18,7 @@ from mainspring.domain.selection import DueNow, Selection
 from mainspring.environment import Environment
 from mainspring.service import Stop
 from mainspring.store import nodes
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job, jobs_to_resume
 from mainspring.store.database import Database
 from mainspring.store.jobs import Definitions
 from mainspring.store.recover import jobs_done, recover_expired, recover_lost, recover_stranded
@@ -25,6 +26,7 @@ from mainspring.telemetry.events import Events, NodeDeclaredDead, Recovered
 
 Fire: TypeAlias = Callable[[Selection], Awaitable[FireReport]]
 
+_RESUME: Final = Change(state=JobState.ACTIVE, only_from=JobState.PAUSED, reason="its pause is over")
 _DELETE: Final = Change(state=JobState.DELETED, only_from=JobState.FINISHED, reason="its last run is final")
 
 
@@ -69,6 +71,7 @@ class Guardian:
             self._tell("lost", len(lost.settled))
             self._tell("expired", await recover_expired(self._db, self._env))
             self._tell("done", await self._delete_done())
+            self._tell("resumed", await self._resume())
             if self._env.monotonic() >= tidied_at + self._watch.tidy_every.total_seconds():
                 self._tell("stranded", await recover_stranded(self._db))
                 tidied_at = self._env.monotonic()
@@ -81,6 +84,13 @@ class Guardian:
             with suppress(NotFound, Conflict):  # another guardian was quicker, or somebody gave it new slots
                 await change_job(self._db, self._env, job, _DELETE)
         return len(done)
+
+    async def _resume(self) -> int:
+        waiting = await jobs_to_resume(self._db)
+        for job in waiting:
+            with suppress(NotFound, Conflict):  # another guardian was quicker, or somebody changed his mind
+                await change_job(self._db, self._env, job, _RESUME)
+        return len(waiting)
 
     def _tell(self, kind: str, count: int) -> None:
         if count:

@@ -16,9 +16,12 @@ WITH appended AS (
     VALUES ($1, $2, $3, $4, $5, $6, $7)
 ), moved AS (
     UPDATE job_cursors SET version = $2, state = $3, next_fire_at = $8, last_slot = coalesce($9, last_slot),
-           delete_when_done = $11 WHERE job_id = $1
+           delete_when_done = $11, resume_at = $12, on_demand = $13 WHERE job_id = $1
 )
 UPDATE jobs SET version = $2, name = $10, deleted_at = CASE WHEN $3 = 'deleted' THEN $5 END WHERE id = $1;
 
 -- name: clock
 SELECT clock_timestamp();
+
+-- name: to_resume
+SELECT job_id FROM job_cursors WHERE resume_at <= statement_timestamp() AND state = 'paused' ORDER BY resume_at LIMIT $1;

@@ -16,4 +16,4 @@ WITH picked AS MATERIALIZED (
 UPDATE runs
    SET state = 'running', attempt = attempt + 1, token = $5, worker = $3, started_at = (SELECT clock_timestamp())
  WHERE runs.ctid = ANY (ARRAY(SELECT ctid FROM picked))
-RETURNING id, job_id, version, kind, slot, rank, attempt, failures, started_at;
+RETURNING id, job_id, version, kind, slot, rank, attempt, failures, started_at, payload;

@@ -1,18 +1,31 @@
 -- name: insert_jobs
--- Job, first version and cursor in one statement: all or nothing, whatever the batch.
+-- Job, first version and cursor in one statement: all or nothing, whatever the batch. A name that is taken is passed over.
 WITH given AS (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::jsonb[], $6::timestamptz[], $7::boolean[])
-           AS job (id, tenant, name, shard, definition, next_fire_at, delete_when_done)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::jsonb[], $6::timestamptz[], $7::boolean[],
+                         $8::text[], $9::boolean[])
+           AS job (id, tenant, name, shard, definition, next_fire_at, delete_when_done, state, on_demand)
 ), made AS (
-    INSERT INTO jobs (id, tenant, name, shard, version) SELECT id, tenant, name, shard, 1 FROM given RETURNING id
+    INSERT INTO jobs (id, tenant, name, shard, version, declared)
+    SELECT id, tenant, name, shard, 1, CASE WHEN $11 THEN definition::text END FROM given
+        ON CONFLICT (tenant, name) WHERE deleted_at IS NULL DO NOTHING
+    RETURNING id
 ), versioned AS (
-    INSERT INTO job_versions (job_id, version, state, definition, effective_at)
-    SELECT given.id, 1, CASE WHEN next_fire_at IS NULL THEN 'finished' ELSE 'active' END, definition, $8
+    INSERT INTO job_versions (job_id, version, state, definition, effective_at, author, reason)
+    SELECT given.id, 1, state, definition, $10, $12, $13
       FROM given JOIN made USING (id)
 )
-INSERT INTO job_cursors (job_id, shard, version, state, next_fire_at, delete_when_done)
-SELECT given.id, shard, 1, CASE WHEN next_fire_at IS NULL THEN 'finished' ELSE 'active' END, next_fire_at, delete_when_done
-  FROM given JOIN made USING (id);
+INSERT INTO job_cursors (job_id, shard, version, state, next_fire_at, delete_when_done, on_demand)
+SELECT given.id, shard, 1, state, next_fire_at, delete_when_done, on_demand
+  FROM given JOIN made USING (id)
+RETURNING job_id;
+
+-- name: find_declared
+SELECT jobs.id, jobs.declared, c.state, v.definition
+  FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id JOIN job_versions AS v ON v.job_id = jobs.id AND v.version = c.version
+ WHERE jobs.tenant = $1 AND jobs.name = $2 AND jobs.deleted_at IS NULL;
+
+-- name: set_declared
+UPDATE jobs SET declared = $2 WHERE id = $1;
 
 -- name: clock
 SELECT clock_timestamp();

@@ -3,8 +3,12 @@
 SELECT epoch FROM leases WHERE name = $1 AND node = $2 AND epoch = $3 FOR SHARE;
 
 -- name: register
-INSERT INTO nodes (id, role, host, pid, registered_at, heartbeat_at, lease_for)
-VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), $5);
+INSERT INTO nodes (id, role, host, pid, registered_at, heartbeat_at, lease_for, version, pools, tasks, room)
+VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), $5, $6, $7, $8, $9);
+
+-- name: timeline
+-- Rises when a standby takes over: with it the fence of an attempt rises even if attempt numbers come again.
+SELECT timeline_id FROM pg_control_checkpoint();
 
 -- name: heartbeat
 -- A node declared dead stays dead: then no row comes back.

@@ -3,7 +3,7 @@ SELECT id FROM nodes
  WHERE dead_at IS NOT NULL AND cleared_at IS NULL AND (swept_at IS NULL OR swept_at < clock_timestamp() - interval '4 s');
 
 -- name: lost
-SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, token, worker
+SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, payload, token, worker
   FROM runs WHERE state = 'running' AND worker = ANY($1::uuid[]) ORDER BY id LIMIT $2;
 
 -- name: swept
@@ -11,7 +11,7 @@ UPDATE nodes SET swept_at = clock_timestamp(), cleared_at = CASE WHEN swept_at I
  WHERE id = ANY($1::uuid[]);
 
 -- name: unknown
-SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, token, worker
+SELECT id, job_id, version, kind, slot, rank, attempt, failures, started_at, payload, token, worker
   FROM runs WHERE state = 'running' AND worker = $1 AND NOT id = ANY($2::uuid[]);
 
 -- name: stranded
@@ -28,12 +28,16 @@ WITH closed AS (
     RETURNING *
 ), kept AS (
     INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures,
-                             fired_at, settled_at)
-    SELECT id, slot, job_id, tenant, version, kind, pool, 'dead', 'expired', attempt, failures, fired_at, clock_timestamp()
+                             fired_at, settled_at, payload)
+    SELECT id, slot, job_id, tenant, version, kind, pool, 'dead', 'expired', attempt, failures, fired_at, clock_timestamp(),
+           payload
       FROM closed
 ), letters AS (
-    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, died_at)
-    SELECT id, job_id, tenant, slot, 'expired', clock_timestamp() FROM closed
+    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, died_at, version, kind, pool, payload, attempts)
+    SELECT id, job_id, tenant, slot, 'expired', clock_timestamp(), version, kind, pool, payload,
+           (SELECT jsonb_agg(to_jsonb(a) - '{run_id,slot}'::text[] ORDER BY a.attempt) FROM attempts AS a
+             WHERE a.run_id = closed.id AND a.slot = closed.slot)
+      FROM closed
 )
 SELECT id, lane FROM closed;
 

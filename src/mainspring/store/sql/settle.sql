@@ -26,12 +26,16 @@ WITH closed AS (
     RETURNING runs.*, place
 ), kept AS (
     INSERT INTO run_history (id, slot, job_id, tenant, version, kind, pool, state, reason, attempt, failures, worker,
-                             fired_at, started_at, settled_at, error, result)
+                             fired_at, started_at, settled_at, error, result, payload)
     SELECT id, slot, job_id, tenant, version, kind, pool, ($5::text[])[place], ($6::text[])[place], attempt, ($7::int[])[place],
-           worker, fired_at, started_at, (SELECT clock_timestamp()), ($8::text[])[place], ($9::text[])[place] FROM closed
+           worker, fired_at, started_at, (SELECT clock_timestamp()), ($8::text[])[place], ($9::text[])[place], payload FROM closed
 ), letters AS (
-    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, error, died_at)
-    SELECT id, job_id, tenant, slot, ($6::text[])[place], ($8::text[])[place], clock_timestamp()
+    INSERT INTO dead_letters (run_id, job_id, tenant, slot, reason, error, died_at, version, kind, pool, payload, attempts)
+    SELECT id, job_id, tenant, slot, ($6::text[])[place], ($8::text[])[place], clock_timestamp(), version, kind, pool, payload,
+           coalesce((SELECT jsonb_agg(to_jsonb(a) - '{run_id,slot}'::text[] ORDER BY a.attempt) FROM attempts AS a
+                      WHERE a.run_id = closed.id AND a.slot = closed.slot), '[]')
+           || jsonb_build_object('attempt', attempt, 'worker', worker, 'started_at', started_at,
+                                 'ended_at', clock_timestamp(), 'outcome', ($10::text[])[place], 'error', ($8::text[])[place])
       FROM closed WHERE ($5::text[])[place] = 'dead'
 )
 SELECT id, lane FROM closed;
