@@ -1,53 +1,41 @@
-"""The example jobs of ``mainspring dev``: small, quick, and one that fails now and then."""
+"""The example tasks of ``mainspring dev``: small, quick, and one that fails now and then."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
-from mainspring.domain.firing import Misfire, Misfires
-from mainspring.domain.job import Job
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import Cron, Every, Schedule
-from mainspring.worker.registry import Context, Registry
+from mainspring.tasks.context import Context
+from mainspring.tasks.task import task
+from mainspring.tasks.timing import cron, every
 
 
-async def heartbeat(context: Context) -> str:
-    return f"beat {context.slot:%H:%M:%S}"
+@task(schedule=every("1s"))
+async def heartbeat(ctx: Context) -> str:
+    return f"beat {ctx.slot:%H:%M:%S}"
 
 
-async def report(context: Context) -> dict[str, int]:
+@task(schedule=every("5s"))
+async def report(ctx: Context) -> dict[str, int]:
     await asyncio.sleep(0.2)  # stands for work
-    return {"rows": context.slot.second}
+    ctx.log.info("counted", rows=ctx.slot.second)
+    return {"rows": ctx.slot.second}
 
 
-async def flaky(context: Context) -> str:
+@task(schedule=every("10s"), retry=RetryPolicy(backoff="2s", attempts=3))
+async def flaky(ctx: Context) -> str:
     """Fail on the first attempt of every other slot, to show a retry."""
-    if context.attempt == 1 and context.slot.second % 20 == 0:
+    if ctx.attempt == 1 and ctx.slot.second % 20 == 0:
         raise RuntimeError("the first attempt of this one always fails")
     return "ok"
 
 
-JOBS = (
-    Job(name="heartbeat", task="heartbeat", schedule=Schedule(specs=(Every(timedelta(seconds=1)),))),
-    Job(name="report", task="report", schedule=Schedule(specs=(Every(timedelta(seconds=5)),))),
-    Job(
-        name="flaky",
-        task="flaky",
-        schedule=Schedule(specs=(Every(timedelta(seconds=10)),)),
-        retry=RetryPolicy.of(backoff="2s", attempts=3),
-    ),
-    Job(
-        name="nightly",
-        task="report",
-        schedule=Schedule(specs=(Cron("30 2 * * *"),), timezone="America/New_York"),
-        misfire=Misfire(policy=Misfires.LATEST),
-    ),
-)
+@task(schedule=cron("30 2 * * *", tz="America/New_York", misfire="latest"))
+async def nightly() -> None:
+    await asyncio.sleep(0.1)  # stands for work
 
 
-def registry() -> Registry:
-    tasks = Registry()
-    for name, task in (("heartbeat", heartbeat), ("report", report), ("flaky", flaky)):
-        tasks.add(name, task)
-    return tasks
+@task
+async def greet(name: str = "world") -> str:
+    """Runs when asked for: ``mainspring jobs trigger greet --payload '{"name": "you"}'``."""
+    return f"hello {name}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mainspring import At, Every, Schedule
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import StoreUnavailable
 from mainspring.domain.firing import Overlap, Overlaps
 from mainspring.domain.ids import JobId
@@ -25,7 +26,7 @@ from mainspring.environment import SystemEnvironment
 from mainspring.insight.audit import run_audit
 from mainspring.insight.report import AuditReport
 from mainspring.roles import put_jobs
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
 from mainspring.store.database import Database
 from mainspring.testing.invariants import check_ledger
 

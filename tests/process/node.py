@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +20,10 @@ from mainspring.environment import SystemEnvironment
 from mainspring.roles import EngineName, NodeSettings, run_node
 from mainspring.service import Stop, run, signals
 from mainspring.store.database import open_database
+from mainspring.tasks.context import Context
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import AnyEvent, Events, NodeRegistered
 from mainspring.worker.pool import PoolConfig
-from mainspring.worker.registry import Context, Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class Options:
     stop_at: str | None = None  # a crash point, at which the process stops itself when it gets there after a SIGUSR1
     stop_unheard: bool = False  # not there, but having sent what comes next, and before it hears the answer
     pooled: bool = False
+    grace: float = 20
+    pulse: bool = False
 
 
 def say(words: str) -> None:
@@ -79,7 +83,14 @@ def tasks(gate: str | None) -> Registry:
         finally:
             writer.close()
 
+    async def burn(_: Context) -> None:
+        """Hold the event loop and, in stretches of seconds, the interpreter itself."""
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            sum(range(30_000_000))
+
     registry = Registry()
+    registry.add("burn", burn)
     registry.add("noop", noop)
     registry.add("wait", wait)
     return registry
@@ -88,11 +99,13 @@ def tasks(gate: str | None) -> Registry:
 async def main(options: Options) -> None:
     env = SystemEnvironment(on_reach=stopping_at(options.stop_at, unheard=options.stop_unheard))
     stop = Stop(env)
+    pool = PoolConfig(concurrency=options.concurrency, grace=timedelta(seconds=options.grace))
     settings = NodeSettings(
         engine=options.engine,
-        pools=(PoolConfig(concurrency=options.concurrency),) if options.concurrency else (),
+        pools=(pool,) if options.concurrency else (),
         lease_for=timedelta(seconds=options.lease_for),
         heartbeat_every=timedelta(seconds=options.heartbeat_every),
+        pulse=options.pulse,
     )
     async with open_database(options.dsn, pooled=options.pooled) as db:
         with signals(stop):

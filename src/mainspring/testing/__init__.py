@@ -15,14 +15,19 @@ from mainspring.testing.clock import Crashed, CrashPoints, Hold, ManualClock, Ma
 
 if TYPE_CHECKING:
     from mainspring.testing.engines import exercise_engine
+    from mainspring.testing.world import World
 
-__all__ = ["CrashPoints", "Crashed", "Hold", "ManualClock", "ManualEnvironment", "Recorder", "exercise_engine"]
+__all__ = ["CrashPoints", "Crashed", "Hold", "ManualClock", "ManualEnvironment", "Recorder", "World", "exercise_engine"]
 
 _E = TypeVar("_E", bound=AnyEvent)
 
 
 def __getattr__(name: str) -> Any:
-    """Find ``exercise_engine`` when it is asked for: it brings the store and its driver along."""
+    """Find these when they are asked for: they bring the store and its driver along."""
+    if name == "World":
+        from mainspring.testing import world  # noqa: PLC0415
+
+        return world.World
     if name == "exercise_engine":
         from mainspring.testing import engines  # noqa: PLC0415
 

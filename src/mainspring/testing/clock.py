@@ -167,3 +167,6 @@ class ManualEnvironment:
 
     def new_id(self) -> UUID:
         return uuid7(self.now(), self._random.getrandbits(74))
+
+    def new_ids(self, number: int) -> list[UUID]:
+        return [self.new_id() for _ in range(number)]

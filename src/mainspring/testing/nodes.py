@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import NodeId
@@ -27,12 +27,14 @@ from mainspring.store import nodes
 from mainspring.store.database import Database, open_database
 from mainspring.store.fire import fire
 from mainspring.store.jobs import Definitions
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import Events, NodeRegistered, ServiceStopped
 from mainspring.testing import Crashed, CrashPoints, Recorder
 from mainspring.upkeep.guardian import Guardian, Watch
 from mainspring.upkeep.heartbeat import Heartbeat
 from mainspring.worker.pool import PoolConfig, WorkerPool
-from mainspring.worker.registry import Registry, Task
+from mainspring.worker.runner import Runner
+from mainspring.worker.transcript import Transcript
 
 LEASE_FOR: Final = timedelta(minutes=1)  # no slow machine lets one run out; a check that wants it to, says so
 BEAT_EVERY: Final = timedelta(milliseconds=250)
@@ -79,7 +81,7 @@ class Parts:
 
     engine: BuildEngine
     watch: Watch | None = LEAVES_FIRING  # None: no guardian
-    work: Task | None = None  # what its workers do; None: no workers
+    work: Callable[..., Any] | None = None  # what its workers do; None: no workers
     rhythm: Rhythm = Rhythm()  # noqa: RUF009 - frozen
     clock_off: timedelta = timedelta(0)  # its wall clock is ahead by this much
     hangs: bool = False  # its engine goes to look, and never comes back
@@ -101,6 +103,7 @@ class StoppableEnvironment:
         self.random = self._real.random
         self.token = self._real.token
         self.new_id = self._real.new_id
+        self.new_ids = self._real.new_ids
 
     def now(self) -> datetime:
         return self._real.now() + self._clock_off
@@ -270,7 +273,8 @@ class Node:
                     definitions=definitions,
                     env=self.env,
                     node=self.id,
-                    registry=registry,
+                    runner=Runner(registry, env=self.env),
+                    transcript=Transcript(db, self.env),
                     events=events,
                 )
             )

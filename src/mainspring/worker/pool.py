@@ -14,6 +14,8 @@ A cancel is a request: the task is interrupted where it waits, and what it makes
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,8 +34,8 @@ from mainspring.store.recover import recover_unknown
 from mainspring.store.runs import cancels_asked
 from mainspring.store.settle import Ended, settle
 from mainspring.telemetry.events import Claimed, Events, ServiceInterrupted, Settled, Started
-from mainspring.worker.registry import Registry
-from mainspring.worker.runner import run_attempt
+from mainspring.worker.runner import Runner
+from mainspring.worker.transcript import Transcript
 
 _AGAIN_IN: Final = timedelta(milliseconds=250)
 _LARGEST_CLAIM: Final = 1000
@@ -61,17 +63,20 @@ class WorkerPool:
         definitions: Definitions,
         env: Environment,
         node: NodeId,
-        registry: Registry,
+        runner: Runner,
+        transcript: Transcript,
         events: Events,
     ) -> None:
         self._config = config
         self._db = db
         self._env = env
         self._node = node
-        self._registry = registry
+        self._runner = runner
+        self._transcript = transcript
         self._events = events
         self._definitions = definitions
         self._working: dict[asyncio.Task[None], ClaimedRun] = {}
+        self._of_task: Counter[str] = Counter()  # at work, of tasks that have a limit of their own
         self._cancelled: set[RunId] = set()  # at work, and told to stop
         self._ended: list[Ended] = []
         self._settling: list[Ended] = []
@@ -85,6 +90,10 @@ class WorkerPool:
     @property
     def name(self) -> str:
         return f"worker {self._config.pool}"
+
+    @property
+    def pool(self) -> str:
+        return self._config.pool
 
     def look(self) -> None:
         """Look for work at once: a hint that some was fired."""
@@ -123,6 +132,7 @@ class WorkerPool:
             for run in runs:
                 task = loop.create_task(self._work(run))  # not in the group: its bookkeeping costs as much as the task
                 self._working[task] = run
+                self._of_task[run.job.task] += run.job.task in self._runner.limits
                 task.add_done_callback(self._freed)
             if not runs:
                 await first_of(stop.wait(self._config.look_every if room > 0 else None), self._look.wait())
@@ -133,7 +143,9 @@ class WorkerPool:
         return self._config.concurrency - len(self._working) - max(unwritten - self._config.concurrency, 0)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
-        self._cancelled.discard(self._working.pop(task).id)
+        run = self._working.pop(task)
+        self._cancelled.discard(run.id)
+        self._of_task[run.job.task] -= run.job.task in self._runner.limits
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = error  # of ours, not of a task: those end in an outcome
         self._look.set()
@@ -156,27 +168,35 @@ class WorkerPool:
             await recover_unknown(self._db, self._definitions, self._env, self._node, known)
             self._in_doubt = False
         limit = min(room, _LARGEST_CLAIM)
-        runs = await self._claim_after(self._after, limit)
+        runs = await self._take_unlimited(limit) if self._runner.unlimited else []
+        for task, most in self._runner.limits.items():  # apart, or a claim could take more than may start
+            if (left := min(most - self._of_task[task], limit - len(runs))) > 0:
+                runs += await self._claim_after(FIRST, left, [task])
+        if runs:
+            self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
+        return runs
+
+    async def _take_unlimited(self, limit: int) -> list[ClaimedRun]:
+        tasks = self._runner.unlimited
+        runs = await self._claim_after(self._after, limit, tasks)
         if len(runs) < limit and self._after != FIRST:
             self._after = FIRST
-            runs += await self._claim_after(FIRST, limit - len(runs))
+            runs += await self._claim_after(FIRST, limit - len(runs), tasks)
         elif len(runs) == limit and self._shortcuts < _SHORTCUTS:
             self._after = max(run.place for run in runs)
             self._shortcuts += 1
         else:
             self._after, self._shortcuts = FIRST, 0
-        if runs:
-            self._events.emit(Claimed(pool=self._config.pool, runs=len(runs)))
         return runs
 
-    async def _claim_after(self, after: Place, limit: int) -> list[ClaimedRun]:
+    async def _claim_after(self, after: Place, limit: int, tasks: Sequence[str]) -> list[ClaimedRun]:
         return await claim(
             self._db,
             self._definitions,
             self._env,
             pool=self._config.pool,
             worker=self._node,
-            tasks=self._registry.names,
+            tasks=tasks,
             limit=limit,
             after=after,
         )
@@ -195,7 +215,7 @@ class WorkerPool:
         )
         outcome: Outcome = GivenBack()
         try:
-            outcome = await run_attempt(self._registry.get(run.job.task), run)
+            outcome = await self._runner.run(run, self._transcript.of(run))
         except asyncio.CancelledError:
             if run.id in self._cancelled:
                 outcome = Cancelled()
@@ -242,7 +262,7 @@ class WorkerPool:
         states = [plan.state for plan in report.settled.values()]
         self._events.emit(
             Settled(
-                succeeded=states.count(State.SUCCEEDED),
+                succeeded=states.count(State.SUCCEEDED) + report.completed,
                 failed=states.count(State.WAITING),
                 dead=states.count(State.DEAD),
                 cancelled=states.count(State.CANCELLED),

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import NotFound, StoreUnavailable
 from mainspring.domain.ids import JobId, RunId, scheduled_run_id
 from mainspring.domain.job import Job, JobState
@@ -18,7 +19,7 @@ from mainspring.domain.run import State
 from mainspring.domain.schedule import Cron, Schedule
 from mainspring.engines.base import Rhythm
 from mainspring.environment import Environment, SystemEnvironment
-from mainspring.store.changes import Change, Changed, change_job
+from mainspring.store.changes import Changed, change_job
 from mainspring.store.runs import cancel_run
 from mainspring.testing.checks.base import Check
 from mainspring.testing.checks.sharing import Tally

@@ -14,17 +14,18 @@ from functools import partial
 from importlib import resources
 from typing import Final, TypeAlias
 
+from mainspring.domain.asking import Change
 from mainspring.domain.firing import Misfire, Overlap, Overlaps
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import JobState
 from mainspring.domain.retry import Backoff, RetryPolicy
 from mainspring.environment import SystemEnvironment
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
+from mainspring.tasks.context import Context
 from mainspring.testing import Crashed, CrashPoints
 from mainspring.testing.checks.base import Check
 from mainspring.testing.cluster import Cluster
 from mainspring.testing.nodes import Node, idle
-from mainspring.worker.registry import Context
 
 _POINT: Final = re.compile(r'\breach\("(\w+\.\w+)"\)')
 _FIRED: Final = 9  # three slots of each job

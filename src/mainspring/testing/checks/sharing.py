@@ -8,17 +8,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from mainspring.domain.asking import Change
 from mainspring.domain.firing import Misfire, Overlap, Overlaps
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job, JobState
 from mainspring.domain.schedule import At, Every, Schedule
 from mainspring.engines.base import Rhythm
-from mainspring.store.changes import Change, change_job
+from mainspring.store.changes import change_job
+from mainspring.tasks.context import Context
 from mainspring.telemetry.events import Fired
 from mainspring.testing.checks.base import Check
 from mainspring.testing.cluster import Cluster
 from mainspring.testing.nodes import BUILT_IN, FIRES_TOO, Node
-from mainspring.worker.registry import Context
 
 _SMALL: Final = Rhythm(batch=20)  # so that nodes meet, and have to come back for more
 _HOUR: Final = timedelta(hours=1)

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Final
 
 from mainspring.domain.errors import NodeDeclaredDead
+from mainspring.tasks.context import Context
 from mainspring.telemetry.events import NodeDeclaredDead as Declared
 from mainspring.telemetry.events import Settled, Started
 from mainspring.testing.checks.base import Check
 from mainspring.testing.cluster import Cluster
 from mainspring.testing.nodes import idle
-from mainspring.worker.registry import Context
 
 _TABLES: Final = ("job_cursors", "runs", "run_history", "skips", "attempts", "late_results", "dead_letters", "leases")
 

@@ -1,0 +1,1 @@
+"""What an attempt calls: a function, a URL, a command."""
