@@ -1,0 +1,264 @@
+"""The SDK straight over a database: for one process, for tests, and inside the user's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from mainspring.domain.asking import Change, JobFilter, LetterFilter, Request, RunFilter
+from mainspring.domain.errors import Conflict, NotFound, WrongDatabase
+from mainspring.domain.ids import JobId, RunId
+from mainspring.domain.job import Job, JobState
+from mainspring.domain.run import State
+from mainspring.domain.views import (
+    AttemptView,
+    DeadLetter,
+    JobView,
+    Line,
+    NodeView,
+    Page,
+    PoolView,
+    RunView,
+    SlotView,
+    VersionView,
+)
+from mainspring.environment import Environment, SystemEnvironment
+from mainspring.insight.explain import explain_slot
+from mainspring.store import dead_letters, reading
+from mainspring.store.backfill import Range, backfill
+from mainspring.store.changes import change_job, put_job
+from mainspring.store.database import Database, open_database
+from mainspring.store.foreign import adapted
+from mainspring.store.hints import Bell
+from mainspring.store.jobs import Definitions, insert_jobs
+from mainspring.store.lines import read_lines
+from mainspring.store.migrations import pending
+from mainspring.store.runs import cancel_run, retry_now
+from mainspring.store.slots import evidence
+from mainspring.store.submit import Known, replay_run, submit, submit_in, submit_many
+
+_AT_ONCE: Final = 10_000  # runs that are written or not, together
+_TRIES: Final = 5  # to submit to a job that is being edited meanwhile
+
+
+_Asked: TypeAlias = tuple[Job, Sequence[Request], asyncio.Future[list[RunId]]]
+
+
+@asynccontextmanager
+async def open_direct(dsn: str, *, tenant: str, author: str, size: int) -> AsyncIterator[Direct]:
+    """Connect to a ledger that is up to date.
+
+    Raises:
+        WrongDatabase: its schema is older than this code; it is not for a client to change that.
+    """
+    async with open_database(dsn, size=size) as db:
+        if missing := await pending(db):
+            reason = f"its schema lacks {missing[0].name}"
+            allowed = "run mainspring migrate, or start a node, which does it"
+            raise WrongDatabase(reason, field="dsn", value=missing[0].name, allowed=allowed)
+        async with Bell(db) as bell:
+            yield Direct(db, SystemEnvironment(), bell, tenant=tenant, author=author)
+
+
+class Direct:
+    """The :class:`~mainspring.sdk.backend.Backend` over a database."""
+
+    def __init__(self, db: Database, env: Environment, bell: Bell, *, tenant: str, author: str) -> None:
+        self._db = db
+        self._env = env
+        self._bell = bell
+        self._tenant = tenant
+        self._author = author
+        self._definitions = Definitions(whole=True)
+        self._known: dict[str, Known] = {}
+        self._asked: dict[str, list[_Asked]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
+        """Ask for runs; what is asked for at the same time is written together."""
+        answer: asyncio.Future[list[RunId]] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(job.name, []).append((job, wanted, answer))
+        if job.name not in self._writing:
+            self._writing[job.name] = asyncio.create_task(self._write(job.name))
+        return await answer
+
+    async def _write(self, name: str) -> None:
+        try:
+            while asked := self._asked.pop(name, None):
+                try:
+                    ids = iter(await self._submit(asked[0][0], [one for _, wanted, _ in asked for one in wanted]))
+                except BaseException as error:  # noqa: BLE001 - it is theirs who asked
+                    _answer(asked, error)
+                    continue
+                for _, wanted, answer in asked:
+                    mine = list(islice(ids, len(wanted)))
+                    if not answer.done():
+                        answer.set_result(mine)
+        finally:
+            del self._writing[name]
+
+    async def _submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
+        for _ in range(_TRIES):
+            known = await self.known_job(job)
+            ids = await submit(self._db, self._env, known, wanted)
+            if ids is not None:
+                self._bell.ring(known.job.pool)
+                return ids
+            self._known.pop(job.name, None)
+        raise Conflict(f'job "{job.name}" changes all the time; try again')
+
+    async def submit_through(self, connection: Any, known: Known, wanted: Sequence[Request]) -> list[RunId]:
+        """Submit within a transaction of somebody else: the runs are there when it commits, or never."""
+        async with adapted(connection) as tx:
+            ids = await submit_in(tx, self._env, known, wanted)
+        if ids is None:
+            self._known.pop(known.job.name, None)
+            raise Conflict(f'job "{known.job.name}" was edited at this moment; try again')
+        return ids
+
+    async def submit_many(self, job: Job, wanted: Iterable[Request]) -> list[RunId]:
+        made: list[RunId] = []
+        waiting = iter(wanted)
+        while part := list(islice(waiting, _AT_ONCE)):
+            known = await self.known_job(job)
+            if known.exclusive or any(one.key is not None for one in part):
+                made += await self.submit(job, part)
+                continue
+            ids = await submit_many(self._db, self._env, known, part)
+            if ids is None:
+                self._known.pop(job.name, None)
+                ids = await self.submit(job, part)
+            made += ids
+            self._bell.ring(known.job.pool)
+        return made
+
+    async def known_job(self, job: Job) -> Known:
+        """Return the job of that name, as we know it; made now if there is none."""
+        known = self._known.get(job.name)
+        if known is None:
+            try:
+                view = await self.find_job(job.name)
+            except NotFound:
+                async with self._db.transaction() as tx:
+                    await insert_jobs(
+                        tx, [(JobId(self._env.new_id()), job)], author=self._author, reason="submitted to"
+                    )
+                view = await self.find_job(job.name)
+            if view.definition.task != job.task:
+                raise Conflict(f'the job "{job.name}" runs task "{view.definition.task}", not "{job.task}"; rename one')
+            known = self._known[job.name] = Known(view.id, view.version, view.definition)
+        return known
+
+    async def trigger(self, job: JobId, wanted: Request) -> RunId:
+        for _ in range(_TRIES):
+            view = await self.find_job(job)
+            if view.state is JobState.DELETED:
+                raise NotFound(f'job "{view.name}" was deleted')
+            known = Known(view.id, view.version, view.definition)
+            ids = await submit(self._db, self._env, known, [wanted])
+            if ids is not None:
+                self._bell.ring(view.definition.pool)
+                return ids[0]
+        raise Conflict(f"job {job} changes all the time; try again")
+
+    async def put_job(self, job: Job, *, reason: str) -> JobView:
+        job_id = await put_job(self._db, self._env, job, author=self._author, reason=reason)
+        return await self.find_job(job_id)
+
+    async def find_job(self, name_or_id: str | UUID) -> JobView:
+        async with self._db.connection() as connection:
+            return await reading.find_job(connection, self._tenant, name_or_id)
+
+    async def list_jobs(self, wanted: JobFilter, *, limit: int, after: str | None) -> Page[JobView]:
+        return await reading.list_jobs(self._db, self._tenant, wanted, limit=limit, after=after)
+
+    async def change_job(self, job: JobId, change: Change) -> JobView:
+        await self.find_job(job)  # of this tenant
+        await change_job(self._db, self._env, job, replace(change, author=self._author))
+        return await self.find_job(job)
+
+    async def versions(self, job: JobId, *, limit: int) -> Sequence[VersionView]:
+        await self.find_job(job)
+        return await reading.versions_of(self._db, job, limit=limit)
+
+    async def backfill(
+        self, job: JobId, *, start: datetime, end: datetime, request: str | None, pace: timedelta
+    ) -> int:
+        view = await self.find_job(job)
+        written = await backfill(
+            self._db,
+            self._definitions,
+            job,
+            Range(start=start, end=end),
+            request=request or self._env.new_id().hex,
+            pace=pace,
+        )
+        self._bell.ring(view.definition.pool)
+        return written
+
+    async def slots(self, job: JobId, *, start: datetime, end: datetime, limit: int) -> Sequence[SlotView]:
+        await self.find_job(job)
+        return await reading.slots_of(self._db, job, start=start, end=end, limit=limit)
+
+    async def explain(self, job: JobId, at: datetime) -> Sequence[str]:
+        await self.find_job(job)
+        return explain_slot(await evidence(self._db, str(job), at), at)
+
+    async def list_runs(self, wanted: RunFilter, *, limit: int, after: str | None) -> Page[RunView]:
+        return await reading.list_runs(self._db, self._tenant, wanted, limit=limit, after=after)
+
+    async def find_run(self, run: UUID) -> RunView:
+        return await reading.find_run(self._db, self._tenant, run)
+
+    async def attempts(self, run: RunView) -> Sequence[AttemptView]:
+        return await reading.attempts_of(self._db, run)
+
+    async def lines(self, run: RunView, *, after: tuple[int, int], limit: int) -> Sequence[Line]:
+        return await read_lines(self._db, run, after=after, limit=limit)
+
+    async def cancel_run(self, run: RunId) -> State:
+        return await cancel_run(self._db, run, tenant=self._tenant)
+
+    async def retry_run(self, run: RunView) -> RunId:
+        if run.state is State.WAITING and await retry_now(self._db, run.id):
+            self._bell.ring(run.pool)
+            return run.id
+        if run.settled_at is None:
+            raise Conflict(f"run {run.id} is {run.state}; it can be retried when it waits or has ended")
+        if run.state is State.DEAD:
+            return await self.replay(await self.find_letter(run.id), payload=None)
+        again = await replay_run(self._db, self._definitions, self._env, run)
+        self._bell.ring(run.pool)
+        return again
+
+    async def list_letters(self, wanted: LetterFilter, *, limit: int, after: str | None) -> Page[DeadLetter]:
+        return await dead_letters.list_letters(self._db, self._tenant, wanted, limit=limit, after=after)
+
+    async def find_letter(self, run: UUID) -> DeadLetter:
+        return await dead_letters.find_letter(self._db, self._tenant, run)
+
+    async def replay(self, letter: DeadLetter, *, payload: str | None) -> RunId:
+        again = await dead_letters.replay(self._db, self._definitions, letter, payload=payload)
+        self._bell.ring("")
+        return again
+
+    async def discard(self, run: UUID, *, reason: str) -> bool:
+        return await dead_letters.discard(self._db, self._tenant, run, reason=reason)
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return await reading.list_nodes(self._db)
+
+    async def pools(self) -> Sequence[PoolView]:
+        return await reading.list_pools(self._db)
+
+
+def _answer(asked: Sequence[_Asked], error: BaseException) -> None:
+    for _, _, answer in asked:
+        if not answer.done():
+            answer.set_exception(error)
