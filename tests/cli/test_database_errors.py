@@ -142,7 +142,7 @@ def test_a_node_that_a_peer_declared_dead(server: embedded.Server) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            while "heartbeat" not in process.stdout.readline():
+            while "heartbeat  started" not in process.stdout.readline():
                 assert process.poll() is None
             execute(dsn, "UPDATE nodes SET dead_at = clock_timestamp()")
             _, complaint = process.communicate(timeout=30)

@@ -34,8 +34,7 @@ def test_it_fires_stops_by_itself_and_goes_on_where_it_ended(data_dir: Path) -> 
     second = dev("--data-dir", str(data_dir), "--for", "2s", "--engine", "poll")
 
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
-    assert "4 example jobs written" in first.stdout
-    assert "continuing with the jobs that are there" in second.stdout
+    assert "5 jobs: flaky, greet, heartbeat, nightly, report" in first.stdout
     slots = re.findall(r"^(\d\d:\d\d:\d\d)  heartbeat", first.stdout + second.stdout, re.MULTILINE)
     assert len(slots) == len(set(slots)) >= 4  # none twice, across the gap
     assert "succeeded" in second.stdout
@@ -58,7 +57,7 @@ def test_interrupting_it_stops_everything(data_dir: Path) -> None:
     )
     assert process.stdout is not None
     for line in process.stdout:
-        if "heartbeat" in line:
+        if "heartbeat  started" in line:
             break
 
     process.send_signal(signal.SIGINT)

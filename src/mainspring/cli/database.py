@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
 from mainspring import embedded
+from mainspring.config import Loaded, load, settings_or_raise
+from mainspring.service import run
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+_CONFIG: Final = "mainspring.config"  # where the context of a command keeps the path
+
+
+def config_option(command: _Command) -> _Command:
+    """Add ``--config``; :func:`loaded` knows it, the command itself need not."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        expose_value=False,
+        is_eager=True,
+        callback=_remember,
+        help="Read settings from this file.  [default: MAINSPRING_CONFIG, else mainspring.toml]",
+    )(command)
 
 
 def database_options(command: _Command) -> _Command:
-    """Add ``--dsn`` and ``--data-dir``."""
+    """Add ``--dsn``, ``--data-dir`` and ``--config``."""
+    command = config_option(command)
     command = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
@@ -23,17 +39,57 @@ def database_options(command: _Command) -> _Command:
     )(command)
     return click.option(
         "--dsn",
-        envvar="MAINSPRING_DSN",
-        help="Use this Postgres instead of the embedded one; behind PgBouncer add pool_mode=transaction to it.",
+        help="Use this Postgres instead of the embedded one; behind PgBouncer add pool_mode=transaction to it.  "
+        "[default: MAINSPRING_DSN, else database.dsn of the settings]",
     )(command)
 
 
+def loaded(flags: Mapping[str, object] | None = None) -> Loaded:
+    """Return the settings as this command sees them, problems and all."""
+    context = click.get_current_context(silent=True)
+    return load(None if context is None else context.meta.get(_CONFIG), flags=flags)
+
+
+def named_dsn(dsn: str | None, data_dir: Path | None) -> str | None:
+    """Return the database that flags or settings name; None: it is an embedded one.
+
+    Raises:
+        InvalidRequest: the settings say where it is, and cannot be read.
+    """
+    if dsn is not None or data_dir is not None:
+        return dsn
+    configured = settings_or_raise(loaded(), "database").database.dsn
+    return None if configured is None else configured.value
+
+
 @contextmanager
-def ledger_at(dsn: str | None, data_dir: Path | None) -> Iterator[str]:
-    """Give the DSN to use; the embedded server runs as long as it is needed."""
-    if dsn is not None:
-        yield dsn
-    else:
-        where = data_dir or embedded.default_data_dir(Path(".mainspring"))
-        with embedded.running(where.absolute()) as server:
-            yield server.dsn
+def ledger_at(dsn: str | None, data_dir: Path | None, *, prepare: bool = False) -> Iterator[str]:
+    """Give the DSN to use; the embedded server runs as long as it is needed.
+
+    With ``prepare`` the schema of a server that had to be started is up to date: nobody else is there to see to it.
+    """
+    named = named_dsn(dsn, data_dir)
+    if named is not None:
+        yield named
+        return
+    where = (data_dir or embedded.default_data_dir(Path(".mainspring"))).absolute()
+    running = embedded.dsn_of_running(where)
+    if running is not None:  # `mainspring dev` in another window
+        yield running
+        return
+    with embedded.running(where) as server:
+        if prepare:
+            run(_prepare(server.dsn))
+        yield server.dsn
+
+
+async def _prepare(dsn: str) -> None:
+    from mainspring.roles import open_ledger  # noqa: PLC0415 - it brings everything along, and is seldom needed
+
+    async with open_ledger(dsn):
+        pass
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    del parameter
+    context.meta[_CONFIG] = value

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
 
-from mainspring import demo
 from mainspring.cli import render
 from mainspring.cli.database import database_options, ledger_at
+from mainspring.cli.node import settings_for
 from mainspring.cli.params import Duration
+from mainspring.cli.reload import reloading
 from mainspring.domain.durations import rough_duration
 from mainspring.environment import SystemEnvironment
 from mainspring.insight.audit import run_audit
-from mainspring.roles import EngineName, NodeSettings, open_ledger, put_jobs, run_node
+from mainspring.roles import EngineName, NodeSettings, declare_tasks, node_settings, open_ledger, run_node
 from mainspring.service import Stop, run, signals
+from mainspring.tasks.loading import Registry, load
 from mainspring.telemetry.events import (
     AnyEvent,
     Events,
@@ -28,29 +32,54 @@ from mainspring.telemetry.events import (
     Started,
 )
 
+_EXAMPLES = ("mainspring.demo",)
+
 
 @click.command()
+@click.argument("modules", nargs=-1, metavar="[MODULE]...")
 @database_options
 @click.option("--for", "lasting", type=Duration(), help="Stop by itself after this long, such as 20s.")
-@click.option("--engine", type=click.Choice(["peers", "poll"]), default="peers", show_default=True)
-def dev(data_dir: Path | None, dsn: str | None, lasting: timedelta | None, engine: EngineName) -> None:
-    """Run scheduler and worker in one process, with example jobs, and show what fires.
+@click.option("--engine", type=click.Choice(["peers", "poll"]), help="How due jobs are found.  [default: peers]")
+@click.option("--pool", "pools", multiple=True, help="Work for this pool, one or several.  [default: short, long]")
+@click.option("--reload", is_flag=True, help="Start again when a Python file of the modules changes.")
+def dev(
+    *,
+    modules: tuple[str, ...],
+    data_dir: Path | None,
+    dsn: str | None,
+    lasting: timedelta | None,
+    engine: EngineName | None,
+    pools: tuple[str, ...],
+    reload: bool,
+) -> None:
+    """Run scheduler and worker in one process, with the tasks of MODULE or with examples, and show what starts.
+
+    MODULE is a dotted name or a .py file. Its tasks become jobs: by their schedule, or for when somebody asks.
 
     \b
     mainspring dev
-    mainspring dev --for 20s --data-dir /tmp/try
+    mainspring dev shop.tasks --reload
+    mainspring dev tasks.py --for 20s --data-dir /tmp/try
     """
     with ledger_at(dsn, data_dir) as where:
-        run(_run(where, lasting, NodeSettings(engine=engine)))
+        if reload:
+            options = [
+                *(["--engine", engine] if engine else []),
+                *(word for pool in pools for word in ("--pool", pool)),
+            ]
+            sys.exit(reloading(modules or _EXAMPLES, ["--dsn", where, *options]))
+        registry = load(modules or _EXAMPLES)
+        settings = settings_for({"scheduler.engine": engine, "worker.pools": list(pools)})
+        node = replace(node_settings(settings, scheduler=True, worker=True), pulse=False)
+        run(_run(where, lasting, node, registry))
 
 
-async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings) -> None:
+async def _run(dsn: str, lasting: timedelta | None, settings: NodeSettings, registry: Registry) -> None:
     env = SystemEnvironment()
-    screen, began = Screen(), env.now()
+    screen, began = Screen(registry), env.now()
     async with open_ledger(dsn) as db:
-        registry = demo.registry()
-        new = await put_jobs(db, env, demo.JOBS, tasks=registry.names)
-        click.echo(f"{new} example jobs written" if new else "continuing with the jobs that are there")
+        jobs = await declare_tasks(db, env, registry)
+        click.echo(f"{len(jobs)} jobs: {', '.join(jobs)}")
         click.echo("Ctrl-C stops\n")
         stop = Stop(env)
         with signals(stop):
@@ -74,7 +103,8 @@ async def _when_asked(stop: Stop, env: SystemEnvironment, lasting: timedelta | N
 class Screen:
     """A subscriber that writes a line per start, and adds up what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Registry) -> None:
+        self._names = max((len(name) for name in registry.names), default=0)
         self._late: list[timedelta] = []
         self._fired = self._skipped = self._succeeded = self._failed = self._dead = 0
 
@@ -90,11 +120,11 @@ class Screen:
                 self._failed += event.failed
                 self._dead += event.dead
                 if event.failed:
-                    click.secho(f"{'':13}{event.failed} failed, to be tried again", fg="yellow")
+                    click.secho(f"{'':10}{event.failed} failed, to be tried again", fg="yellow")
                 if event.dead:
-                    click.secho(f"{'':13}{event.dead} dead", fg="red")
+                    click.secho(f"{'':10}{event.dead} dead: see mainspring dead-letters list", fg="red")
             case Recovered(kind=kind, count=count):
-                click.secho(f"{'':13}recovered {count} {kind}", fg="cyan")
+                click.secho(f"{'':10}recovered {count} {kind}", fg="cyan")
             case ServiceInterrupted(service=service, error=error):
                 click.secho(f"{service} interrupted: {error}", fg="yellow", err=True)
             case JobQuarantined(job=job):
@@ -104,10 +134,11 @@ class Screen:
 
     def _started(self, event: Started) -> None:
         slot = f"{event.slot:%H:%M:%S}" if event.slot else "by hand"
-        again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         if event.attempt == 1:
             self._late.append(event.late)
-        click.echo(f"{slot}  {event.task:12} {rough_duration(event.late):>9} late{again}")
+        late = rough_duration(max(event.late, timedelta(0)))
+        click.echo(f"{slot}  {event.task:{self._names}}  started {late} after its slot{again}")
 
     def close(self) -> None:
         """Say what happened in all."""

@@ -12,9 +12,21 @@ from mainspring.domain.errors import MainspringError
 
 _GROUPS: Final = {
     "audit": ("mainspring.cli.audit", "Was every slot decided, and none twice?"),
+    "cluster": ("mainspring.cli.cluster", "Look at the processes that make up a cluster."),
+    "completion": ("mainspring.cli.completion", "Print what makes a shell complete commands."),
+    "config": ("mainspring.cli.config", "Check and show settings. Needs no server."),
     "cron": ("mainspring.cli.cron", "Read, explain and check schedules. Needs no server."),
-    "explain": ("mainspring.cli.explain", "Say what became of a job's slot, and why."),
+    "dead-letters": ("mainspring.cli.dead_letters", "Look at runs that came to nothing; replay or discard them."),
     "dev": ("mainspring.cli.dev", "Run everything in one process, on an embedded Postgres."),
+    "doctor": ("mainspring.cli.doctor", "Say what is wrong with an installation, and what to do about it."),
+    "explain": ("mainspring.cli.explain", "Say what became of a job's slot, and why."),
+    "jobs": ("mainspring.cli.jobs", "Write, look at and change jobs."),
+    "migrate": ("mainspring.cli.migrate", "Bring the schema of a database up to date."),
+    "pools": ("mainspring.cli.pools", "Look at what waits, and who works for it."),
+    "runs": ("mainspring.cli.runs", "Look at runs, follow them, retry and cancel them."),
+    "serve": ("mainspring.cli.serve", "Run roles over a database: scheduler, worker."),
+    "worker": ("mainspring.cli.worker", "Run the tasks of a module, for some pools."),
+    "workers": ("mainspring.cli.workers", "Look at the processes that run tasks."),
 }
 
 
@@ -29,7 +41,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in _GROUPS:
             return None
-        command = getattr(import_module(_GROUPS[cmd_name][0]), cmd_name)
+        command = getattr(import_module(_GROUPS[cmd_name][0]), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
