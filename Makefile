@@ -1,6 +1,6 @@
 # Everything runs in .venv, which `tools/venv` makes from whatever Python >= 3.11 is here.
 .DEFAULT_GOAL := help
-.PHONY: help run play test test-all check lint types services format bench bench-core bench-cron docs clean
+.PHONY: help run play test test-all check lint types services format bench bench-core bench-cron bench-worker docs clean
 
 BIN := .venv/bin
 # xdist would only add its start-up on one core
@@ -38,10 +38,13 @@ format: .venv/.dev ## put the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cron bench-core ## every figure we publish
+bench: bench-cron bench-core bench-worker ## every figure we publish
 
 bench-core: .venv/.bench ## fires/s, jobs/s, herd, lag, bytes: ours, PgQueuer, Procrastinate (about five minutes)
 	$(BIN)/python bench/core.py
+
+bench-worker: .venv/.bench ## ms per run in each mode, HTTP runs/s, pickup, submits/s (about three minutes)
+	$(BIN)/python bench/worker.py
 
 bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler
 	$(BIN)/python bench/cron.py

@@ -14,9 +14,10 @@ from mainspring.environment import SystemEnvironment
 from mainspring.roles import NodeSettings, open_ledger, put_jobs, run_node
 from mainspring.service import Stop, run
 from mainspring.store.database import Database
+from mainspring.tasks.context import Context
+from mainspring.tasks.loading import Registry
 from mainspring.telemetry.events import AnyEvent, Events, Fired, Recovered, Settled, Started
 from mainspring.worker.pool import PoolConfig
-from mainspring.worker.registry import Context, Registry
 
 HOUR = timedelta(hours=1)
 AT_ONCE = 1000  # jobs per transaction when writing them
