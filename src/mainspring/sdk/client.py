@@ -10,16 +10,16 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from mainspring import embedded
 from mainspring.domain.asking import Request
 from mainspring.domain.errors import InvalidRequest
-from mainspring.domain.ids import RunId
 from mainspring.domain.job import check_payload
 from mainspring.sdk.direct import Direct, open_direct
 from mainspring.sdk.handles import Run
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 DSN: Final = "MAINSPRING_DSN"
+_TASK: Final = attrgetter("task")
 
 
 class Client:
@@ -101,19 +102,13 @@ class Client:
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
         """Ask for very many runs, in order: ``client.submit_many(welcome.calls((user,) for user in users))``.
 
-        Each ten thousand are written together, or not at all; with keys it is safe to repeat the whole.
+        Each 25,000 are written together, or not at all; with keys it is safe to repeat the whole.
         """
-        by_task: dict[str, list[Call[R]]] = defaultdict(list)
-        places: list[tuple[str, int]] = []
-        for call in calls:
-            places.append((call.task.name, len(by_task[call.task.name])))
-            by_task[call.task.name].append(call)
-        made: dict[str, list[RunId]] = {}
-        for name, several in by_task.items():
-            job = several[0].task.job(tenant=self.tenant)
-            made[name] = await self._direct.submit_many(job, map(request_of, several))
-        returns = {name: several[0].task.returns for name, several in by_task.items()}
-        return [Run(self._direct, made[name][place], returns[name]) for name, place in places]
+        made: list[Run[R]] = []
+        for task, alike in groupby(calls, key=_TASK):  # taken as they are written, not before
+            ids = await self._direct.submit_many(task.job(tenant=self.tenant), map(request_of, alike))
+            made += [Run(self._direct, run_id, task.returns) for run_id in ids]
+        return made
 
     def using(self, connection: Any) -> Transactional:
         """Submit within a transaction of your own: asyncpg, psycopg or SQLAlchemy; both are committed, or neither.

@@ -41,9 +41,8 @@ from mainspring.store.lines import read_lines
 from mainspring.store.migrations import pending
 from mainspring.store.runs import cancel_run, retry_now
 from mainspring.store.slots import evidence
-from mainspring.store.submit import Known, replay_run, submit, submit_in, submit_many
+from mainspring.store.submit import AT_ONCE, KeyedRequest, Known, replay_run, submit, submit_in, submit_many
 
-_AT_ONCE: Final = 10_000  # runs that are written or not, together
 _TRIES: Final = 5  # to submit to a job that is being edited meanwhile
 
 
@@ -78,30 +77,42 @@ class Direct:
         self._definitions = Definitions(whole=True)
         self._known: dict[str, Known] = {}
         self._asked: dict[str, list[_Asked]] = {}
-        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._writing: set[str] = set()  # jobs that somebody is writing runs of
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
-        """Ask for runs; what is asked for at the same time is written together."""
+        """Ask for runs; what is asked for while others are being written is written together, next."""
+        if job.name not in self._writing:
+            self._writing.add(job.name)
+            try:
+                return await self._submit(job, wanted)
+            finally:
+                self._next(job.name)
         answer: asyncio.Future[list[RunId]] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(job.name, []).append((job, wanted, answer))
-        if job.name not in self._writing:
-            self._writing[job.name] = asyncio.create_task(self._write(job.name))
         return await answer
 
-    async def _write(self, name: str) -> None:
+    def _next(self, name: str) -> None:
+        """Go on with what was asked for meanwhile, if anything was."""
+        asked = self._asked.pop(name, None)
+        if asked is None:
+            self._writing.discard(name)
+        else:
+            writing = asyncio.create_task(self._write(name, asked))
+            self._tasks.add(writing)
+            writing.add_done_callback(self._tasks.discard)
+
+    async def _write(self, name: str, asked: Sequence[_Asked]) -> None:
         try:
-            while asked := self._asked.pop(name, None):
-                try:
-                    ids = iter(await self._submit(asked[0][0], [one for _, wanted, _ in asked for one in wanted]))
-                except BaseException as error:  # noqa: BLE001 - it is theirs who asked
-                    _answer(asked, error)
-                    continue
-                for _, wanted, answer in asked:
-                    mine = list(islice(ids, len(wanted)))
-                    if not answer.done():
-                        answer.set_result(mine)
+            ids = iter(await self._submit(asked[0][0], [one for _, wanted, _ in asked for one in wanted]))
+            for _, wanted, answer in asked:
+                mine = list(islice(ids, len(wanted)))
+                if not answer.done():
+                    answer.set_result(mine)
+        except BaseException as error:  # noqa: BLE001 - it is theirs who asked
+            _answer(asked, error)
         finally:
-            del self._writing[name]
+            self._next(name)
 
     async def _submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
         for _ in range(_TRIES):
@@ -125,18 +136,18 @@ class Direct:
     async def submit_many(self, job: Job, wanted: Iterable[Request]) -> list[RunId]:
         made: list[RunId] = []
         waiting = iter(wanted)
-        while part := list(islice(waiting, _AT_ONCE)):
-            known = await self.known_job(job)
-            if known.exclusive or any(one.key is not None for one in part):
-                made += await self.submit(job, part)
-                continue
-            ids = await submit_many(self._db, self._env, known, part)
-            if ids is None:
-                self._known.pop(job.name, None)
-                ids = await self.submit(job, part)
+        while True:
+            known, seen = await self.known_job(job), list[Request]()
+            try:
+                ids = None if known.exclusive else await submit_many(self._db, self._env, known, waiting, seen)
+            except KeyedRequest:
+                ids = None
+            if ids is None:  # has a lane or keys, or was edited: the ordinary way, for this part of them
+                seen += islice(waiting, AT_ONCE - len(seen))
+                ids = await self.submit(job, seen) if seen else []
             made += ids
-            self._bell.ring(known.job.pool)
-        return made
+            if len(ids) < AT_ONCE:
+                return made
 
     async def known_job(self, job: Job) -> Known:
         """Return the job of that name, as we know it; made now if there is none."""

@@ -20,6 +20,7 @@ from mainspring.store.queries import queries
 _SQL = queries("hints")
 CHANNEL: Final = "mainspring_work"
 _QUIET: Final = 0.005
+_AGAIN: Final = 1.0
 
 
 class Bell:
@@ -50,13 +51,17 @@ class Bell:
     async def _ring(self) -> None:
         while True:
             await self._rung.wait()
-            self._rung.clear()
-            pools, self._pools = self._pools, set()
             with suppress(Unavailable):
-                async with self._db.connection() as connection:
-                    for pool in pools:
-                        await connection.execute(_SQL["ring"], pool)
-            await asyncio.sleep(_QUIET)  # whoever was told looks anyway for a while
+                async with self._db.own_connection() as connection:
+                    await connection.execute(_SQL["unflushed"])
+                    while True:
+                        await self._rung.wait()
+                        self._rung.clear()
+                        pools, self._pools = self._pools, set()
+                        for pool in pools:
+                            await connection.execute(_SQL["ring"], pool)
+                        await asyncio.sleep(_QUIET)  # whoever was told looks anyway for a while
+            await asyncio.sleep(_AGAIN)
 
 
 class Ear:

@@ -13,7 +13,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from itertools import islice
+from typing import Any, Final
 from uuid import UUID
 
 from mainspring.domain.asking import Request
@@ -30,6 +31,8 @@ from mainspring.store.queries import queries
 _SQL = queries("submit")
 _GOING: Final = queries("fire")["going"]
 _RELEASE: Final = queries("settle")["release_held"]
+AT_ONCE: Final = 25_000  # runs that are written or not, together
+_IDS_AT_ONCE: Final = 500
 _COPIED: Final = (
     "id",
     "job_id",
@@ -98,24 +101,52 @@ def run_ids(env: Environment, job: JobId, requests: Sequence[Request]) -> list[R
     return [RunId(env.new_id()) if one.key is None else run_id(job, Kind.MANUAL, one.key, at=EPOCH) for one in requests]
 
 
-async def submit_many(db: Database, env: Environment, known: Known, requests: Sequence[Request]) -> list[RunId] | None:
-    """Write many runs without keys by COPY, all or none; None as in :func:`submit`."""
+class KeyedRequest(Exception):
+    """One of very many requests has a key, which COPY cannot look up; none of its batch was written."""
+
+
+async def submit_many(
+    db: Database, env: Environment, known: Known, requests: Iterator[Request], seen: list[Request]
+) -> list[RunId] | None:
+    """Write up to ``AT_ONCE`` runs without keys by COPY, all or none; None as in :func:`submit`.
+
+    Requests are taken one by one while the server writes those before; what was taken is in ``seen``.
+
+    Raises:
+        KeyedRequest: one has a key; submit those seen, and the rest, in the ordinary way.
+    """
     async with db.transaction() as tx:
         locked = await tx.fetchrow(_SQL["lock_shared"], known.id)
         if locked is None or locked["version"] != known.version:
             return None
-        ids = env.new_ids(len(requests))
-        rows = _copied_rows(known, requests, ids, locked["now"])  # made while the server writes those before
+        ids: list[RunId] = []
+        rows = _copied_rows(env, known, islice(requests, AT_ONCE), now=locked["now"], seen=seen, ids=ids)
         await tx.copy_records_to_table("runs", records=rows, columns=_COPIED)
-    return cast("list[RunId]", ids)
+    return ids
 
 
 def _copied_rows(
-    known: Known, requests: Sequence[Request], ids: Sequence[UUID], now: datetime
+    env: Environment,
+    known: Known,
+    requests: Iterator[Request],
+    *,
+    now: datetime,
+    seen: list[Request],
+    ids: list[RunId],
 ) -> Iterator[tuple[Any, ...]]:
     job_id, job, version = known.id, known.job, known.version
     tenant, task, lead, expires_in = job.tenant, job.task, job.priority * AGEING, _expires_in(job)
-    for run, (_, payload, due_at, delay, priority, pool) in zip(ids, requests, strict=True):
+    fresh: Iterator[RunId] = iter(())
+    for request in requests:
+        seen.append(request)
+        key, payload, due_at, delay, priority, pool = request
+        if key is not None:
+            raise KeyedRequest
+        run = next(fresh, None)
+        if run is None:
+            fresh = map(RunId, env.new_ids(_IDS_AT_ONCE))
+            run = next(fresh)
+        ids.append(run)
         ready_at = due_at or (now if delay is None else now + delay)
         rank = ready_at - (lead if priority is None else priority * AGEING)
         expires_at = None if expires_in is None else ready_at + expires_in
