@@ -1,9 +1,6 @@
 """The SDK over a database: submit, wait, look after jobs, runs and dead letters."""
 
 import asyncio
-import logging
-import sys
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -13,12 +10,9 @@ import pytest
 from mainspring import (
     Client,
     Context,
-    Discard,
     NotFound,
     RetryPolicy,
-    RunCancelled,
     RunFailed,
-    Snooze,
     cron,
     every,
     task,
@@ -27,11 +21,9 @@ from mainspring.domain.errors import Conflict, InvalidRequest, StaleVersion
 from mainspring.domain.job import JobState
 from mainspring.domain.run import State
 from mainspring.store.database import Database
-from mainspring.tasks.hooks import on_end, on_start, resource
 from mainspring.telemetry.events import Settled
 from mainspring.testing.invariants import check_ledger
 
-from . import shop
 from .conftest import Working, is_in, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -183,117 +175,6 @@ async def test_a_discarded_letter_is_closed_and_not_replayed(client: Client, wor
         await client.dead_letters.replay(run.id)
 
 
-async def test_signals_steer_the_run(client: Client, working: Working) -> None:
-    seen: list[int] = []
-
-    @task
-    async def patient(ctx: Context) -> int:
-        seen.append(ctx.attempt)
-        if ctx.attempt < 3:
-            raise Snooze("1ms", because="not yet")
-        return ctx.attempt
-
-    @task
-    async def hopeless() -> None:
-        raise Discard("no such day")
-
-    async with working(patient, hopeless):
-        snoozed, discarded = await client.submit(patient), await client.submit(hopeless)
-        assert await snoozed.result(timeout=10) == 3
-        with pytest.raises(RunFailed, match=r"refused.*no such day"):
-            await discarded.result(timeout=10)
-
-    assert (await snoozed.status()).failures == 0
-    assert [attempt.outcome for attempt in await snoozed.attempts()] == ["snoozed", "snoozed", "succeeded"]
-
-
-async def test_a_cancelled_run_says_so(client: Client, working: Working) -> None:
-    began = asyncio.Event()
-
-    @task
-    async def endless() -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    queued = await client.submit(endless.options(delay="1h"))
-    assert await queued.cancel() is State.CANCELLED
-    async with working(endless):
-        running = await client.submit(endless)
-        await began.wait()
-        assert await running.cancel() is State.RUNNING
-        with pytest.raises(RunCancelled):
-            await running.result(timeout=10)
-    with pytest.raises(NotFound):
-        await running.cancel()
-
-
-async def test_what_a_task_says_is_kept_with_its_attempt(client: Client, working: Working) -> None:
-    @task
-    async def talkative(ctx: Context) -> None:
-        logger = logging.getLogger("shop")
-        logger.setLevel(logging.INFO)
-        logger.info("packing %d", 3)
-        ctx.log.warning("late", by="2 days")
-        sys.stdout.write("plain words\n")
-        ctx.progress(0.5, "half way")
-
-    async with working(talkative):
-        run = await client.submit(talkative)
-        await run.wait(timeout=10)
-
-    lines = [line async for line in run.logs()]
-    assert [(line.stream, line.level, line.text) for line in lines] == [
-        ("log", "INFO", "packing 3"),
-        ("log", "WARNING", "late by=2 days"),
-        ("stdout", "", "plain words"),
-        ("progress", "", "0.5000 half way"),
-    ]
-
-
-@pytest.mark.covers("F72")
-async def test_a_result_that_cannot_be_kept_is_a_clear_failure_and_not_cut(client: Client, working: Working) -> None:
-    none = RetryPolicy(backoff="none")
-
-    @task(retry=none)
-    async def huge() -> str:
-        return "x" * 100_000
-
-    @task(retry=none)
-    async def strange() -> object:
-        return object()
-
-    @task
-    async def with_nul() -> str:
-        return "a\0b"
-
-    async with working(huge, strange, with_nul):
-        runs = [await client.submit(each) for each in (huge, strange)]
-        ends = [await run.wait(timeout=10) for run in runs]
-        kept = await (await client.submit(with_nul)).result(timeout=10)
-
-    assert [end.error and end.error.type for end in ends] == ["result_too_large", "result_without_json"]
-    assert kept == "a\N{REPLACEMENT CHARACTER}b"
-
-
-async def test_a_limit_of_a_task_holds_in_one_worker(client: Client, working: Working) -> None:
-    at_once = most = 0
-
-    @task(concurrency=2)
-    async def limited() -> None:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.01)
-        at_once -= 1
-
-    runs = await client.submit_many([limited.call() for _ in range(20)])
-    async with working(limited, welcome):
-        for run in runs:
-            await run.wait(timeout=20)
-
-    assert most == 2
-
-
 async def test_jobs_by_name_their_versions_and_their_ends(client: Client) -> None:
     job = await client.jobs.put("ping", cron("0 9 * * 1-5", tz="Europe/Paris", overlap="queue"), welcome.call(3))
 
@@ -413,46 +294,6 @@ async def test_a_client_that_is_not_open_says_how_to_open_it() -> None:
         await Client("postgresql://nowhere").submit(welcome, 1)
 
 
-async def test_a_task_may_know_the_last_success_of_its_job(client: Client, working: Working) -> None:
-    async with working(shop.since, modules=["tests.sdk.shop"]):
-        before, first = await (await client.submit(shop.since)).result(timeout=20)
-        last, _ = await (await client.submit(shop.since)).result(timeout=20)
-
-    assert (before, last) == (None, first)
-
-
-async def test_resources_and_hooks_surround_every_attempt(client: Client, working: Working) -> None:
-    seen: list[str] = []
-
-    @resource
-    async def db() -> AsyncIterator[str]:
-        seen.append("opened")
-        yield "the pool"
-        seen.append("closed")
-
-    @on_start
-    async def before(ctx: Context) -> None:
-        seen.append(f"start {ctx.job}")
-
-    @on_end
-    def after(ctx: Context, outcome: str) -> None:
-        seen.append(f"end {ctx.job} {outcome}")
-        raise RuntimeError("a hook that fails at the end fails nothing")
-
-    @task
-    async def use(ctx: Context) -> str:
-        return str(ctx["db"])
-
-    async with working(use, broken, hooks=[before, after], resources=[db]):
-        assert await (await client.submit(use)).result(timeout=10) == "the pool"
-        await (await client.submit(broken, "x")).wait(timeout=10)
-
-    assert seen[0] == "opened"
-    assert seen[-1] == "closed"
-    ends = ["start use", "end use succeeded", "start broken", "end broken failed", "start broken", "end broken failed"]
-    assert seen[1:-1] == ends
-
-
 @pytest.mark.covers("F63")
 async def test_two_replays_and_a_retry_at_the_same_moment_make_one_run(
     dsn: str, client: Client, working: Working, db: Database
@@ -471,30 +312,22 @@ async def test_two_replays_and_a_retry_at_the_same_moment_make_one_run(
     await check_ledger(db)
 
 
-@pytest.mark.covers("F125", "F115")
-async def test_a_worker_that_lacks_the_task_leaves_its_runs_alone_and_the_pool_says_so(
-    client: Client, working: Working
-) -> None:
-    run = await client.submit(broken, "x")
-    async with working(welcome):
-        assert await (await client.submit(welcome, 1)).result(timeout=10) == "hello 1"
-        (pool,) = [each for each in await client.workers.pools() if each.name == "short"]
-        (node,) = [each for each in await client.workers.list() if each.alive]
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": "x" * 201}, "key"),
+        ({"key": "a\0b"}, "key"),
+        ({"pool": "\n"}, "pool"),
+        ({"priority": 101}, "priority"),
+        ({"priority": 1.5}, "priority"),
+        ({"delay": timedelta(seconds=-1)}, "delay"),
+        ({"delay": "soon"}, "delay"),
+        ({"at": datetime(2027, 1, 1)}, "at"),
+    ],
+)
+async def test_options_that_no_run_can_have_are_refused_at_once(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        welcome.options(**options)
 
-    assert (pool.unknown_tasks, pool.ready, pool.workers) == (("broken",), 1, 1)
-    assert node.tasks == ("welcome",)
-    status = await run.status()
-    assert (status.state, status.attempt, status.failures) == (State.QUEUED, 0, 0)
-
-
-async def test_a_pause_ends_by_itself(client: Client, working: Working) -> None:
-    job = await client.jobs.put("ping", every("1s"), welcome.call(1))
-    await job.pause(until=datetime.now(UTC) + timedelta(seconds=1), reason="a moment")
-
-    async def resumed() -> bool:
-        return (await job.refresh()).view.state is not JobState.PAUSED
-
-    async with working(welcome):
-        await until(resumed)
-
-    assert (job.view.state, job.view.reason, job.view.version) == (JobState.ACTIVE, "its pause is over", 3)
+    assert refused.value.field == field

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
+from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.ids import JobId, Kind
-from mainspring.domain.job import Job, JobState
+from mainspring.domain.job import Job, JobState, check_name, check_priority
 from mainspring.domain.run import DeadReason, State
+
+LONGEST_DELAY: Final = timedelta(days=3650)
 
 
 class Request(NamedTuple):
@@ -20,6 +23,27 @@ class Request(NamedTuple):
     delay: timedelta | None = None
     priority: int | None = None  # None: the job's
     pool: str | None = None  # None: the job's
+
+    def checked(self) -> Self:
+        """Return this request if it can be met.
+
+        Raises:
+            InvalidRequest: a field is out of bounds.
+        """
+        for field, value in (("key", self.key), ("pool", self.pool)):
+            if value is not None:
+                check_name(value, field)
+        if self.priority is not None:
+            check_priority(self.priority)
+        if self.due_at is not None and (self.due_at.tzinfo is None or not 1970 <= self.due_at.year <= 9998):
+            allowed = "use an aware datetime from 1970 to 9998"
+            raise InvalidRequest(f"{self.due_at} is no instant", field="at", value=str(self.due_at), allowed=allowed)
+        if self.delay is not None and not timedelta(0) <= self.delay <= LONGEST_DELAY:
+            allowed = f"use 0 to {LONGEST_DELAY.days} days"
+            raise InvalidRequest(
+                f"{self.delay} is out of bounds", field="delay", value=str(self.delay), allowed=allowed
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ Json: TypeAlias = Any  # what json.loads gives; shapes are checked where it is r
 SHORT: Final = "short"  # the pool of what is done within a minute
 LONG: Final = "long"
 SHORT_FOR: Final = timedelta(minutes=1)
+LONGEST_NAME: Final = 200
 LONGEST_PAYLOAD: Final = 256_000  # bytes of JSON
 HIGHEST_PRIORITY: Final = 100
 AGEING: Final = timedelta(seconds=30)  # a step of priority is worth this much waiting
@@ -73,16 +74,8 @@ class Job:
         if not self.pool:
             object.__setattr__(self, "pool", _pool_for(self.estimated_duration))
         for field in ("name", "task", "pool", "tenant"):
-            value = getattr(self, field)
-            if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
-                raise InvalidRequest(
-                    f"{value!r} is no name", field=field, value=value, allowed="use 1 to 200 characters"
-                )
-        if not 0 <= self.priority <= HIGHEST_PRIORITY:
-            allowed = f"use 0 to {HIGHEST_PRIORITY}"
-            raise InvalidRequest(
-                f"{self.priority} is out of range", field="priority", value=self.priority, allowed=allowed
-            )
+            check_name(getattr(self, field), field)
+        check_priority(self.priority)
 
     @property
     def on_demand(self) -> bool:
@@ -96,6 +89,25 @@ class Job:
     @property
     def delete_when_done(self) -> bool:
         return self.after_done is AfterDone.DELETE
+
+
+def check_name(value: object, field: str) -> None:
+    """Refuse what cannot be the name of anything.
+
+    Raises:
+        InvalidRequest: it is empty, too long, or not made of characters that can be seen.
+    """
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_NAME or not value.isprintable():
+        shown = f"{value!r}" if len(f"{value!r}") <= LONGEST_NAME else f"{str(value)[:40]!r}…"
+        allowed = f"use 1 to {LONGEST_NAME} characters"
+        raise InvalidRequest(f"{shown} is no name", field=field, value=value, allowed=allowed)
+
+
+def check_priority(value: object) -> None:
+    """Refuse a priority that is out of bounds."""
+    if type(value) is not int or not 0 <= value <= HIGHEST_PRIORITY:
+        allowed = f"use a whole number from 0 to {HIGHEST_PRIORITY}"
+        raise InvalidRequest(f"{value!r} is out of range", field="priority", value=value, allowed=allowed)
 
 
 def check_payload(text: str | None) -> str | None:

@@ -163,15 +163,7 @@ class Transactional:
 
 def request_of(call: Call[Any]) -> Request:
     """Return a call as the ledger wants it."""
-    options = call.options
-    return Request(
-        payload=check_payload(written(call.payload)) if call.payload else None,
-        key=options.key,
-        due_at=options.at,
-        delay=options.delay,
-        priority=options.priority,
-        pool=options.pool,
-    )
+    return call.options._replace(payload=check_payload(written(call.payload))) if call.payload else call.options
 
 
 def found_dsn() -> str:

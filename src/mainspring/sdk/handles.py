@@ -147,7 +147,7 @@ class JobHandle:
     async def trigger(self, *, payload: Json = None, key: str | None = None, priority: int | None = None) -> Run[Any]:
         """Run it now, besides its schedule."""
         text = None if payload is None else check_payload(written(payload))
-        asked = Request(payload=text, key=key, priority=priority)
+        asked = Request(payload=text, key=key, priority=priority).checked()
         return Run(self._backend, await self._backend.trigger(self.id, asked))
 
     async def backfill(

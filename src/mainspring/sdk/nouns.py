@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainspring.domain.asking import JobFilter, LetterFilter, RunFilter
 from mainspring.domain.errors import InvalidRequest, NotFound
-from mainspring.domain.ids import RunId
+from mainspring.domain.ids import Kind, RunId
 from mainspring.domain.job import Job, JobState, Json, check_payload
 from mainspring.domain.run import DeadReason, State
 from mainspring.domain.schedule import Schedule
@@ -164,6 +164,7 @@ class Runs:
         job: str | UUID | None = None,
         state: State | str | Sequence[State | str] = (),
         pool: str | None = None,
+        kind: Kind | str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 100,
@@ -171,7 +172,9 @@ class Runs:
     ) -> Page[RunView]:
         """Return runs, newest slot first, a page at a time."""
         job_id = None if job is None else (await self._backend.find_job(job)).id
-        wanted = RunFilter(job=job_id, states=words(State, state, "state"), pool=pool, since=since, until=until)
+        why = None if kind is None else words(Kind, kind, "kind")[0]
+        states = words(State, state, "state")
+        wanted = RunFilter(job=job_id, states=states, pool=pool, kind=why, since=since, until=until)
         return await self._backend.list_runs(wanted, limit=limit, after=after)
 
     def each(self, **wanted: Any) -> AsyncIterator[RunView]:

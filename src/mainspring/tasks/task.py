@@ -24,6 +24,7 @@ from enum import StrEnum
 from functools import cached_property, partial, update_wrapper
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from mainspring.domain.asking import Request
 from mainspring.domain.durations import parse_duration
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.firing import Overlap, Overlaps
@@ -76,18 +77,7 @@ class TaskOptions:
     schedule: When | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions:
-    """What one submission wants otherwise than its task."""
-
-    key: str | None = None  # the same key twice is one run
-    delay: timedelta | None = None
-    at: datetime | None = None
-    priority: int | None = None
-    pool: str | None = None
-
-
-_AS_DECLARED: Final = CallOptions()
+_AS_DECLARED: Final = Request()
 
 
 class Call(NamedTuple, Generic[R_co]):
@@ -95,7 +85,7 @@ class Call(NamedTuple, Generic[R_co]):
 
     task: Task[..., R_co]
     payload: Json
-    options: CallOptions = _AS_DECLARED
+    options: Request = _AS_DECLARED  # what this submission wants otherwise than its task
 
 
 class Task(Generic[P, R_co]):
@@ -144,6 +134,9 @@ class Task(Generic[P, R_co]):
     ) -> Self:
         """Return the same task for submissions that differ: later, before others, elsewhere, or once for a key.
 
+        Raises:
+            InvalidRequest: an option is out of bounds.
+
         >>> from mainspring import task
         >>> @task
         ... def remind(user_id: int) -> None: ...
@@ -151,7 +144,8 @@ class Task(Generic[P, R_co]):
         'remind:7'
         """
         other = copy(self)
-        other.wanted = CallOptions(key=key, delay=_length(delay, "delay"), at=at, priority=priority, pool=pool)
+        asked = Request(key=key, delay=_length(delay, "delay"), due_at=at, priority=priority, pool=pool)
+        other.wanted = asked.checked()
         return other
 
     def job(self, *, tenant: str = "default") -> Job:

@@ -119,7 +119,7 @@ class World:
     async def submit(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> WorldRun[R]:
         """Run a task now, or when its delay is over; by the same name as the client's."""
         call: Call[R] = task.call(*args, **kwargs)
-        at = call.options.at or self._now + (call.options.delay or timedelta(0))
+        at = call.options.due_at or self._now + (call.options.delay or timedelta(0))
         key = call.options.key
         kept = None if key is None else next((run for run in self.runs if run.id == self._id(task, key)), None)
         if kept is not None:
