@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from mainspring import (
@@ -331,3 +332,16 @@ async def test_options_that_no_run_can_have_are_refused_at_once(options: dict[st
         welcome.options(**options)
 
     assert refused.value.field == field
+
+
+async def test_a_client_whose_connections_were_thrown_out_goes_on(dsn: str, client: Client) -> None:
+    await client.submit(welcome, 1)
+    other = await asyncpg.connect(dsn)
+    mine = "datname = current_database() AND pid <> pg_backend_pid()"
+    await other.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {mine}")
+    await other.close()
+    await asyncio.sleep(0.1)  # for the news to arrive here, as it does for whoever waits between two submissions
+
+    runs = [await client.submit(welcome, number) for number in range(3)]
+
+    assert {(await run.status()).state for run in runs} == {State.QUEUED}

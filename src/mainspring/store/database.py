@@ -50,11 +50,37 @@ class Database:
         self._pool = pool
         self.dsn = dsn
         self._begin_with = begin_with
+        self._kept: list[Any] = []
 
     @property
     def pooled(self) -> bool:
         """Whether a pooler stands between, so that nothing of a connection outlives a transaction."""
         return self._begin_with is not None
+
+    @asynccontextmanager
+    async def statement(self) -> AsyncIterator[Connection]:
+        """Lend a connection for one statement, which is its own transaction.
+
+        The last one used is kept at hand: taking one from the pool and giving it back costs as much as a statement.
+        """
+        with _ours():
+            connection = self._kept.pop() if self._kept else None
+            if connection is None or not _usable(connection):
+                connection = await self._pool.acquire()
+            try:
+                yield connection
+            except BaseException:
+                await self._pool.release(connection)
+                raise
+            if self._kept:
+                await self._pool.release(connection)
+            else:
+                self._kept.append(connection)
+
+    async def let_go(self) -> None:
+        """Give back what is kept at hand."""
+        while self._kept:
+            await self._pool.release(self._kept.pop())
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -124,7 +150,11 @@ async def open_database(
                 await _check(connection, unsafe=unsafe)
                 known = {**SESSION, **(_SINCE_17 if connection.get_server_version().major >= 17 else {})}
         settings = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in known.items())
-        yield Database(pool, dsn=dsn, begin_with=settings if pooled else None)
+        db = Database(pool, dsn=dsn, begin_with=settings if pooled else None)
+        try:
+            yield db
+        finally:
+            await db.let_go()
     finally:
         await pool.close()
 
@@ -132,6 +162,14 @@ async def open_database(
 async def _limit_transactions(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     if connection.get_server_version().major >= 17:
         await connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in _SINCE_17.items()))
+
+
+def _usable(connection: Any) -> bool:
+    """Whether a connection that was kept is still there: the pool takes back one that the server has ended."""
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        return False
 
 
 async def _leave_as_it_is(connection: object) -> None:

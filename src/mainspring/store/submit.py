@@ -70,7 +70,7 @@ async def submit(db: Database, env: Environment, known: Known, requests: Sequenc
     None: the job has changed since it was remembered. Look again.
     """
     one_statement = not known.exclusive and not db.pooled
-    async with db.connection() if one_statement else db.transaction() as tx:
+    async with db.statement() if one_statement else db.transaction() as tx:
         ids = await submit_in(tx, env, known, requests)
     if ids is not None and known.exclusive:
         await free_lane(db, known.id)
