@@ -175,7 +175,7 @@ async def _run_node(
     works = nodes.Works(
         pools=[pool.pool for pool in settings.pools],
         tasks=runner.names if settings.pools else (),
-        room=_room(settings),
+        rooms=[pool.concurrency for pool in settings.pools],
         version=metadata.version("mainspring"),
     )
     node = await nodes.register(

@@ -13,7 +13,7 @@ from tests.store.ledger import Ledger
 from .conftest import Shell
 
 NODE_FIELDS = {
-    *("id", "role", "host", "pid", "version", "pools", "tasks", "room", "running", "registered_at"),
+    *("id", "role", "host", "pid", "version", "pools", "tasks", "rooms", "room", "running", "registered_at"),
     *("heartbeat_age", "alive"),
 }
 
@@ -24,7 +24,7 @@ def given_nodes(shell: Shell) -> tuple[str, str]:
     async def register(ledger: Ledger) -> tuple[str, str]:
         scheduler = await ledger.node(role="scheduler")
         await nodes.take_lease(ledger.db, "leader", scheduler)
-        works = nodes.Works(pools=["short", "mail"], tasks=["noop", "welcome"], room=40, version="1.2")
+        works = nodes.Works(pools=["short", "mail"], tasks=["noop", "welcome"], rooms=[30, 10], version="1.2")
         worker = await nodes.register(
             ledger.db, ledger.env, role="worker", host="box", pid=77, lease_for=timedelta(minutes=10), works=works
         )

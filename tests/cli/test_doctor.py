@@ -26,6 +26,7 @@ SCHEDULER = NodeView(
     version="1",
     pools=("short",),
     tasks=("noop",),
+    rooms={"short": 1},
     room=1,
     running=0,
     registered_at=datetime(2026, 11, 15, tzinfo=UTC),

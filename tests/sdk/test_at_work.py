@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 
 from mainspring import (
     Client,
@@ -218,3 +220,17 @@ async def test_a_pause_ends_by_itself(client: Client, working: Working) -> None:
         await until(resumed)
 
     assert (job.view.state, job.view.reason, job.view.version) == (JobState.ACTIVE, "its pause is over", 3)
+
+
+async def test_lines_of_structlog_are_kept_too(client: Client, working: Working) -> None:
+    @task
+    async def packing() -> None:
+        structlog.get_logger().info("packed", boxes=3)
+
+    async with working(packing):
+        run = await client.submit(packing)
+        await run.wait(timeout=10)
+
+    (line,) = [line async for line in run.logs()]
+    assert line.stream == "stdout"
+    assert re.search(r"packed.*boxes.*3", line.text)

@@ -45,11 +45,11 @@ async def show(client: Client) -> Rendered:
     leases = {str(lease.node): f"{lease.name}, epoch {lease.epoch}" for lease in held}
 
     def row(node: NodeView) -> Sequence[str]:
-        age = f"since {render.ago(node.registered_at)}"
+        age = render.ago(node.registered_at)
         return (node.role, str(node.id), node.host, str(node.pid), age, *liveness(node), leases.get(str(node.id), ""))
 
     def draw() -> None:
-        columns = ("role", "node", "host", "pid", "up", "alive", "heartbeat", "lease")
+        columns = ("role", "node", "host", "pid", "started", "alive", "heartbeat", "lease")
         render.table(columns, [row(node) for node in nodes], empty="no process is running")
 
     return Rendered(items=items, draw=draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
@@ -158,7 +159,8 @@ class NodeView:
     version: str
     pools: tuple[str, ...]
     tasks: tuple[str, ...]
-    room: int  # runs it may have in hand at once
+    rooms: Mapping[str, int]  # runs of each pool that it may have in hand at once
+    room: int  # in all
     running: int
     registered_at: datetime
     heartbeat_age: timedelta

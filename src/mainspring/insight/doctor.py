@@ -132,7 +132,7 @@ def _work(ledger: LedgerState) -> Iterator[Ailment]:
             remedy = "start a worker with the module that has them, or correct the jobs"
             yield _error("task_unknown", what, len(pool.unknown_tasks), remedy)
     if ledger.open_letters:
-        what = f"{ledger.open_letters} dead letters are open"
+        what = f"{ledger.open_letters} {'dead letter is' if ledger.open_letters == 1 else 'dead letters are'} open"
         remedy = "mainspring dead-letters list, then replay or discard them"
         yield _note("dead_letters_open", what, ledger.open_letters, remedy)
 

@@ -28,7 +28,7 @@ class Works:
 
     pools: Sequence[str] = ()
     tasks: Sequence[str] = ()
-    room: int = 0  # runs at once
+    rooms: Sequence[int] = ()  # runs at once, of each pool
     version: str = ""
 
 
@@ -44,7 +44,7 @@ async def register(
 ) -> NodeId:
     """Enter a process under a new random id: never its host name or pid, which others may share (F05)."""
     node = NodeId(env.token())
-    told = (works.version, list(works.pools), list(works.tasks), works.room)
+    told = (works.version, list(works.pools), list(works.tasks), list(works.rooms))
     async with db.transaction() as tx:
         await tx.execute(_SQL["register"], node, role, host, pid, lease_for, *told)
     return node

@@ -158,7 +158,8 @@ async def list_nodes(db: Database, *, dead_for: timedelta = timedelta(minutes=1)
             version=row["version"],
             pools=tuple(row["pools"]),
             tasks=tuple(row["tasks"]),
-            room=row["room"],
+            rooms=dict(zip(row["pools"], row["rooms"], strict=False)),
+            room=sum(row["rooms"]),
             running=row["running"],
             registered_at=row["registered_at"],
             heartbeat_age=row["heartbeat_age"],
@@ -181,7 +182,7 @@ async def list_pools(db: Database) -> list[PoolView]:
             PoolView(
                 name=row["name"],
                 workers=len(workers),
-                room=sum(node.room for node in workers),
+                room=sum(node.rooms.get(row["name"], 0) for node in workers),
                 running=row["running"],
                 ready=row["ready"],
                 waiting=row["waiting"],

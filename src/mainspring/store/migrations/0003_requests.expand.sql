@@ -61,7 +61,7 @@ ALTER TABLE nodes
     ADD COLUMN version  text NOT NULL DEFAULT '',
     ADD COLUMN pools    text[] NOT NULL DEFAULT '{}',
     ADD COLUMN tasks    text[] NOT NULL DEFAULT '{}',
-    ADD COLUMN room     integer NOT NULL DEFAULT 0;  -- runs it may have in hand at once
+    ADD COLUMN rooms    integer[] NOT NULL DEFAULT '{}';  -- how many runs of each of its pools it may have in hand
 
 CREATE OR REPLACE FUNCTION make_day_partitions(first_day date, days integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE

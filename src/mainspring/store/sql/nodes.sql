@@ -3,7 +3,7 @@
 SELECT epoch FROM leases WHERE name = $1 AND node = $2 AND epoch = $3 FOR SHARE;
 
 -- name: register
-INSERT INTO nodes (id, role, host, pid, registered_at, heartbeat_at, lease_for, version, pools, tasks, room)
+INSERT INTO nodes (id, role, host, pid, registered_at, heartbeat_at, lease_for, version, pools, tasks, rooms)
 VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), $5, $6, $7, $8, $9);
 
 -- name: timeline
