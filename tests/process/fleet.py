@@ -159,7 +159,7 @@ class Gate:
 async def gate_open() -> AsyncIterator[Gate]:
     with tempfile.TemporaryDirectory(prefix="mainspring-gate-") as room:
         gate = Gate(f"{room}/gate")
-        listening = await asyncio.start_unix_server(gate.take, gate.path)
+        listening = await asyncio.start_unix_server(gate.take, gate.path, backlog=1024)  # they come in herds
         try:
             yield gate
         finally:

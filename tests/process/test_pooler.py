@@ -25,7 +25,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 JOBS = 100
 CHANGED = 4  # by change_some
 CONNECTIONS = 3  # to the server; two nodes have five services each
-OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+OTHERS = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
 SETTINGS = """
 [databases]
 * = host={sockets} port=5432 user=mainspring
