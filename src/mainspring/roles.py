@@ -188,11 +188,14 @@ async def _run_node(
         works=works,
     )
     events.emit(NodeRegistered(node=node, role=_role(settings)))
+    pools: list[WorkerPool] = []
+    grant = partial(_grant, pools)
     beating = Pulse if settings.pulse else Heartbeat
-    heartbeat = beating(db, env, node, events, every=settings.heartbeat_every, lease_for=settings.lease_for)
+    rhythm = {"every": settings.heartbeat_every, "lease_for": settings.lease_for}
+    heartbeat = beating(db, env, node, events, **rhythm, grant=grant)
     definitions = Definitions(whole=bool(settings.pools))
     transcript = Transcript(db, env)
-    pools = [
+    pools += [
         WorkerPool(
             pool,
             db=db,
@@ -268,6 +271,14 @@ async def audit_of(dsn: str, start: datetime, end: datetime, tenant: str | None)
     """Judge the ledger at ``dsn``."""
     async with open_ledger(dsn) as db:
         return await run_audit(db, start=start, end=end, tenant=tenant)
+
+
+def _grant(pools: Sequence[WorkerPool], wish: nodes.Wish, stop: Stop) -> None:
+    """Do what an operator asks of this node."""
+    for pool in pools:
+        pool.quiesce()
+    if wish is nodes.Wish.STOP:
+        stop.request()
 
 
 def _look_at(pools: Sequence[WorkerPool], named: str) -> None:

@@ -61,12 +61,38 @@ def test_pools(shell: Shell) -> None:
     pools = {pool["name"]: pool for pool in shell.json("pools", "list")["items"]}
 
     assert set(pools["mail"]) == {
-        *("name", "workers", "room", "running", "ready", "waiting", "oldest_ready", "unknown_tasks"),
+        *("name", "workers", "room", "running", "ready", "waiting", "oldest_ready", "unknown_tasks", "paused"),
     }
     assert (pools["mail"]["ready"], pools["mail"]["workers"]) == (1, 1)
     assert pools["mail"]["unknown_tasks"] == ["unheard-of"]
     assert "unheard-of" in shell.good("pools", "list").out
     assert shell.good("pools", "list", "-o", "id").out == "mail\nshort\n"
+
+
+def test_a_pool_is_paused_and_resumed(shell: Shell) -> None:
+    given_nodes(shell)
+
+    assert shell.json("pools", "pause", "mail", "--reason", "provider down") == {"name": "mail", "paused": True}
+    assert shell.good("pools", "pause", "mail").out == 'pool "mail" is paused\n'  # twice is once
+    paused = {pool["name"]: pool["paused"] for pool in shell.json("pools", "list")["items"]}
+    assert paused == {"mail": "provider down", "short": None}
+    assert "yes: provider down" in shell.good("pools", "list").out
+    assert shell.good("pools", "resume", "mail").out == 'pool "mail" goes on\n'
+    shell.refused("pools", "resume", "mail", status=4, because="is not paused")
+    shell.refused("pools", "pause", "", status=2, because="is no name")
+
+
+def test_a_worker_is_asked_to_quiesce_and_to_stop(shell: Shell) -> None:
+    _, worker = given_nodes(shell)
+
+    assert shell.json("workers", "quiesce", worker[:8]) == {"id": worker, "asked": "quiesce"}
+    assert shell.good("workers", "stop", worker).out == f"{worker} will drain and end\n"
+    shell.refused("workers", "stop", "ffffffff-0000", status=3, because="there is no node")
+
+    async def asked(ledger: Ledger) -> str:
+        return str(await ledger.value("SELECT asked FROM nodes WHERE role = 'worker'"))
+
+    assert shell.ledger(asked) == "stop"
 
 
 def test_the_cluster(shell: Shell) -> None:

@@ -92,7 +92,9 @@ def test_a_scheduler_and_a_worker_apart_fire_run_and_drain(dsn: str, home: Path)
             assert run.result(timeout=30) == 42
             nodes = {node.role: node for node in client.workers()}
 
-        assert ends(worker, signal.SIGTERM) == (0, "")
+            client.stop_worker(nodes["worker"].id)
+        assert worker.communicate(timeout=30)[1] == ""
+        assert worker.returncode == 0
         assert ends(scheduler, signal.SIGTERM) == (0, "")
     with Client.sync(dsn) as client:
         assert [line.text for line in client.runs.logs(run.id)] == [

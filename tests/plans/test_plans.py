@@ -126,7 +126,7 @@ HOT = [
     Hot("recover.done", {"cursors_done"}, 0, f"SELECT {BATCH}", or_else=frozenset({*_DONE})),
     Hot(
         "claim.claim",
-        {"runs_claim", "nodes_pkey"},
+        {"runs_claim", "nodes_pkey", "paused_pools_pkey"},
         2 * BATCH + RUNNING,
         f"SELECT 'short', {BATCH}, {_WORKER}::uuid, ARRAY['noop', 'other'], gen_random_uuid(), {_PLACE}",
     ),

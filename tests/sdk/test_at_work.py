@@ -25,6 +25,7 @@ from mainspring import (
 from mainspring.domain.job import JobState
 from mainspring.domain.run import State
 from mainspring.tasks.hooks import on_end, on_start, resource
+from mainspring.telemetry.events import ServiceStopped
 
 from . import shop
 from .conftest import Working, until
@@ -234,3 +235,49 @@ async def test_lines_of_structlog_are_kept_too(client: Client, working: Working)
     (line,) = [line async for line in run.logs()]
     assert line.stream == "stdout"
     assert re.search(r"packed.*boxes.*3", line.text)
+
+
+async def test_nothing_is_claimed_from_a_paused_pool_until_it_is_resumed(client: Client, working: Working) -> None:
+    await client.workers.pause_pool("short", reason="the provider is down")
+    async with working(welcome):
+        held = await client.submit(welcome, 1)
+        elsewhere = await client.submit(welcome.options(pool="long"), 2)
+        with pytest.raises(TimeoutError):
+            await held.wait(timeout=0.5)
+        (pool,) = [each for each in await client.workers.pools() if each.name == "short"]
+        assert (pool.paused, pool.ready) == ("the provider is down", 1)
+
+        assert await client.workers.resume_pool("short")
+        assert await held.result(timeout=10) == "hello 1"
+    assert not await client.workers.resume_pool("short")
+    assert (await elsewhere.status()).state is State.QUEUED
+
+
+async def test_a_worker_that_is_quiesced_takes_nothing_more_and_one_that_is_stopped_ends(
+    client: Client, working: Working
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @task
+    async def slow() -> str:
+        began.set()
+        await go_on.wait()
+        return "done"
+
+    async with working(slow, welcome) as recorder:
+        at_work = await client.submit(slow)
+        await began.wait()
+        (node,) = [each for each in await client.workers.list() if each.alive]
+        await client.workers.quiesce(node.id)
+        await asyncio.sleep(2.5)  # a heartbeat, with which it hears of it
+        waiting = await client.submit(welcome, 1)
+        go_on.set()
+        assert await at_work.result(timeout=10) == "done"
+        with pytest.raises(TimeoutError):
+            await waiting.wait(timeout=0.5)
+
+        await client.workers.stop(node.id)
+        await recorder.until(lambda seen: any(event.service == "worker short" for event in seen.of(ServiceStopped)))
+
+    with pytest.raises(NotFound):
+        await client.workers.stop(node.id)

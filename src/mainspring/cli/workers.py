@@ -82,6 +82,34 @@ async def show(client: Client, node: str) -> Rendered:
     return render.one(render.plain(view), draw)
 
 
+@workers.command()
+@click.argument("node")
+@with_client
+async def quiesce(client: Client, node: str) -> Rendered:
+    """Ask a worker to take nothing more; it finishes what it has in hand, and stays.
+
+    \b
+    mainspring workers quiesce 0f6a3e8c
+    """
+    view = chosen(await client.workers.list(), node)
+    await client.workers.quiesce(view.id)
+    return render.one({"id": str(view.id), "asked": "quiesce"}, lambda: click.echo(f"{view.id} will take nothing more"))
+
+
+@workers.command()
+@click.argument("node")
+@with_client
+async def stop(client: Client, node: str) -> Rendered:
+    """Ask a process to drain and end; it hears of it with its next heartbeat.
+
+    \b
+    mainspring workers stop 0f6a3e8c
+    """
+    view = chosen(await client.workers.list(), node)
+    await client.workers.stop(view.id)
+    return render.one({"id": str(view.id), "asked": "stop"}, lambda: click.echo(f"{view.id} will drain and end"))
+
+
 def chosen(nodes: Sequence[NodeView], asked: str) -> NodeView:
     """Return the node of that id, or whose id begins so.
 

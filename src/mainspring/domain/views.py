@@ -179,3 +179,4 @@ class PoolView:
     waiting: int  # for its time, its next attempt or its turn
     oldest_ready: timedelta | None  # how long the first of them has waited
     unknown_tasks: tuple[str, ...]  # asked for by its runs, and known to none of its workers
+    paused: str | None = None  # why nothing is claimed from it; None: it is not paused

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from mainspring.domain.asking import Change, JobFilter, LetterFilter, Request, RunFilter
-from mainspring.domain.ids import JobId, RunId
+from mainspring.domain.ids import JobId, NodeId, RunId
 from mainspring.domain.job import Job
 from mainspring.domain.run import State
 from mainspring.domain.views import (
@@ -77,3 +77,9 @@ class Backend(Protocol):
     async def nodes(self) -> Sequence[NodeView]: ...
 
     async def pools(self) -> Sequence[PoolView]: ...
+
+    async def pause_pool(self, pool: str, *, reason: str) -> None: ...
+
+    async def resume_pool(self, pool: str) -> bool: ...
+
+    async def ask_node(self, node: NodeId, wish: str) -> None: ...

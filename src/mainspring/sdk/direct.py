@@ -13,7 +13,7 @@ from uuid import UUID
 
 from mainspring.domain.asking import Change, JobFilter, LetterFilter, Request, RunFilter
 from mainspring.domain.errors import Conflict, NotFound, WrongDatabase
-from mainspring.domain.ids import JobId, RunId
+from mainspring.domain.ids import JobId, NodeId, RunId
 from mainspring.domain.job import Job, JobState
 from mainspring.domain.run import State
 from mainspring.domain.views import (
@@ -30,7 +30,7 @@ from mainspring.domain.views import (
 )
 from mainspring.environment import Environment, SystemEnvironment
 from mainspring.insight.explain import explain_slot
-from mainspring.store import dead_letters, reading
+from mainspring.store import dead_letters, nodes, reading
 from mainspring.store.backfill import Range, backfill
 from mainspring.store.changes import change_job, put_job
 from mainspring.store.database import Database, open_database
@@ -267,6 +267,15 @@ class Direct:
 
     async def pools(self) -> Sequence[PoolView]:
         return await reading.list_pools(self._db)
+
+    async def pause_pool(self, pool: str, *, reason: str) -> None:
+        await nodes.pause_pool(self._db, pool, author=self._author, reason=reason)
+
+    async def resume_pool(self, pool: str) -> bool:
+        return await nodes.resume_pool(self._db, pool)
+
+    async def ask_node(self, node: NodeId, wish: str) -> None:
+        await nodes.ask(self._db, node, nodes.Wish(wish))
 
 
 def _answer(asked: Sequence[_Asked], error: BaseException) -> None:

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from mainspring.domain.asking import JobFilter, LetterFilter, RunFilter
 from mainspring.domain.errors import InvalidRequest, NotFound
-from mainspring.domain.ids import Kind, RunId
-from mainspring.domain.job import Job, JobState, Json, check_payload
+from mainspring.domain.ids import Kind, NodeId, RunId
+from mainspring.domain.job import Job, JobState, Json, check_name, check_payload
 from mainspring.domain.run import DeadReason, State
 from mainspring.domain.schedule import Schedule
 from mainspring.domain.views import DeadLetter, NodeView, Page, PoolView, RunView
@@ -259,6 +259,27 @@ class Workers:
 
     async def pools(self) -> Sequence[PoolView]:
         return await self._backend.pools()
+
+    async def pause_pool(self, pool: str, *, reason: str = "") -> None:
+        """Let nothing more be claimed from a pool, by any worker; what is at work goes on."""
+        check_name(pool, "pool")
+        await self._backend.pause_pool(pool, reason=reason)
+
+    async def resume_pool(self, pool: str) -> bool:
+        """Let a pool go on; return whether it was paused."""
+        return await self._backend.resume_pool(pool)
+
+    async def quiesce(self, node: UUID | str) -> None:
+        """Ask a worker to take nothing more; it finishes what it has in hand, and stays.
+
+        Raises:
+            NotFound: there is no such node, or it is dead.
+        """
+        await self._backend.ask_node(NodeId(_id(node)), "quiesce")
+
+    async def stop(self, node: UUID | str) -> None:
+        """Ask a process to drain and end; it hears of it with its next heartbeat."""
+        await self._backend.ask_node(NodeId(_id(node)), "stop")
 
 
 def _job_of(target: Task[..., Any] | Call[Any] | Targetted | str, tenant: str) -> Job:

@@ -115,6 +115,18 @@ class SyncClient:
     def pools(self) -> Sequence[PoolView]:
         return self.ask(lambda client: client.workers.pools())
 
+    def pause_pool(self, pool: str, *, reason: str = "") -> None:
+        self.ask(lambda client: client.workers.pause_pool(pool, reason=reason))
+
+    def resume_pool(self, pool: str) -> bool:
+        return self.ask(lambda client: client.workers.resume_pool(pool))
+
+    def quiesce_worker(self, node: UUID | str) -> None:
+        self.ask(lambda client: client.workers.quiesce(node))
+
+    def stop_worker(self, node: UUID | str) -> None:
+        self.ask(lambda client: client.workers.stop(node))
+
     def submit(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Ask for one run of a task; it is durable when this returns."""
         call = task.call(*args, **kwargs)  # refused here, with the caller's own traceback

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
-from mainspring.domain.errors import NodeDeclaredDead
+from mainspring.domain.errors import NodeDeclaredDead, NotFound
 from mainspring.domain.ids import NodeId
 from mainspring.domain.selection import Fence
 from mainspring.environment import Environment
@@ -56,15 +57,47 @@ async def timeline(db: Database) -> int:
         return int(await connection.fetchval(_SQL["timeline"]))
 
 
-async def heartbeat(db: Database, node: NodeId) -> None:
-    """Say "still alive".
+class Wish(StrEnum):
+    """What an operator asks of a node."""
+
+    QUIESCE = "quiesce"  # take nothing more; finish what is in hand, and stay
+    STOP = "stop"  # drain, and end
+
+
+async def heartbeat(db: Database, node: NodeId) -> Wish | None:
+    """Say "still alive", and hear what an operator asks.
 
     Raises:
         NodeDeclaredDead: too late; the process must come back under a new id.
     """
     async with db.transaction() as tx:
-        if await tx.fetchval(_SQL["heartbeat"], node) is None:
-            raise NodeDeclaredDead(f"node {node} was declared dead by a peer")
+        found = await tx.fetchrow(_SQL["heartbeat"], node)
+    if found is None:
+        raise NodeDeclaredDead(f"node {node} was declared dead by a peer")
+    return None if found["asked"] is None else Wish(found["asked"])
+
+
+async def ask(db: Database, node: NodeId, wish: Wish) -> None:
+    """Ask something of a node, which hears of it with its next heartbeat.
+
+    Raises:
+        NotFound: there is no such node, or it is dead.
+    """
+    async with db.transaction() as tx:
+        if await tx.fetchval(_SQL["ask"], node, wish.value) is None:
+            raise NotFound(f"there is no living node {node}")
+
+
+async def pause_pool(db: Database, pool: str, *, author: str, reason: str) -> None:
+    """Let nothing be claimed from a pool; what is at work goes on. Twice is once."""
+    async with db.transaction() as tx:
+        await tx.execute(_SQL["pause_pool"], pool, author, reason)
+
+
+async def resume_pool(db: Database, pool: str) -> bool:
+    """Let a pool go on; return whether it was paused."""
+    async with db.transaction() as tx:
+        return await tx.fetchval(_SQL["resume_pool"], pool) is not None
 
 
 async def retire(db: Database, node: NodeId) -> None:

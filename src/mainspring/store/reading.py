@@ -188,6 +188,7 @@ async def list_pools(db: Database) -> list[PoolView]:
                 waiting=row["waiting"],
                 oldest_ready=row["oldest_ready"],
                 unknown_tasks=tuple(sorted(set(row["tasks"] or ()) - known)),
+                paused=row["paused"],
             )
         )
     return pools

@@ -6,8 +6,9 @@ Concede on doubt: past the last good heartbeat plus the lease, less a margin, on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from mainspring.domain.errors import Unavailable
 from mainspring.domain.ids import NodeId
@@ -18,6 +19,13 @@ from mainspring.store.database import Database
 from mainspring.telemetry.events import Events, ServiceInterrupted
 
 _MARGIN: Final = timedelta(seconds=1)
+Grant: TypeAlias = Callable[[nodes.Wish, Stop], None]  # what a node does about a wish of its operator
+
+
+def stop_only(wish: nodes.Wish, stop: Stop) -> None:
+    """Grant the wish to stop; a node that runs no tasks has nothing to quiesce."""
+    if wish is nodes.Wish.STOP:
+        stop.request()
 
 
 class Heartbeat:
@@ -30,12 +38,14 @@ class Heartbeat:
         *,
         every: timedelta = nodes.HEARTBEAT_EVERY,
         lease_for: timedelta = nodes.LEASE_FOR,
+        grant: Grant = stop_only,
     ) -> None:
         self._db = db
         self._env = env
         self._node = node
         self._events = events
         self._every = every
+        self._grant = grant
         self._trusted_for = (lease_for - _MARGIN).total_seconds()
         self._trusted_until = env.monotonic() + self._trusted_for
 
@@ -48,7 +58,7 @@ class Heartbeat:
                 self._env.monotonic()
             )  # before asking: the lease counts from when the database heard us, at the earliest
             try:
-                await nodes.heartbeat(self._db, self._node)
+                wish = await nodes.heartbeat(self._db, self._node)
             except Unavailable as error:
                 # Not left to run_all, whose pause may outlast the grace that the living have after an outage.
                 again_in = self._every / 4
@@ -56,4 +66,6 @@ class Heartbeat:
                 await stop.wait(again_in)
                 continue
             self._trusted_until = sent + self._trusted_for
+            if wish is not None:
+                self._grant(wish, stop)
             await stop.wait(self._every)

@@ -35,6 +35,7 @@ from mainspring.service import Stop, first_of
 from mainspring.store import nodes
 from mainspring.store.database import Database, open_database
 from mainspring.telemetry.events import Events, LoopStalled, ServiceInterrupted
+from mainspring.upkeep.heartbeat import Grant, stop_only
 
 _SIGN_EVERY: Final = timedelta(seconds=1)
 _MARGIN: Final = timedelta(seconds=1)
@@ -53,12 +54,21 @@ class Pulse:
     """A service with the same promise as ``Heartbeat``, kept by a child process."""
 
     def __init__(
-        self, db: Database, env: Environment, node: NodeId, events: Events, *, every: timedelta, lease_for: timedelta
+        self,
+        db: Database,
+        env: Environment,
+        node: NodeId,
+        events: Events,
+        *,
+        every: timedelta,
+        lease_for: timedelta,
+        grant: Grant = stop_only,
     ) -> None:
         self._db = db
         self._env = env
         self._node = node
         self._events = events
+        self._grant = grant
         self._rhythm = Rhythm(every=every.total_seconds(), lease_for=lease_for.total_seconds())
         self._trusted_for = (lease_for - _MARGIN).total_seconds()
         self._trusted_until = env.monotonic() + self._trusted_for
@@ -97,7 +107,7 @@ class Pulse:
         try:
             async with asyncio.TaskGroup() as group:
                 signs = group.create_task(self._show_life(child.stdin))
-                hearing = group.create_task(self._hear(child.stdout))
+                hearing = group.create_task(self._hear(child.stdout, stop))
                 await first_of(stop.wait(), _ended(hearing))
                 signs.cancel()
                 hearing.cancel()
@@ -119,7 +129,7 @@ class Pulse:
             if stalled > _SIGN_EVERY:
                 self._events.emit(LoopStalled(lasted=stalled))
 
-    async def _hear(self, stdout: asyncio.StreamReader) -> None:
+    async def _hear(self, stdout: asyncio.StreamReader, stop: Stop) -> None:
         while line := (await stdout.readline()).decode().strip():
             word, _, rest = line.partition(" ")
             if word == "beat":
@@ -127,6 +137,8 @@ class Pulse:
             elif word == "away":
                 again_in = timedelta(seconds=self._rhythm.every / 4)
                 self._events.emit(ServiceInterrupted(service="Pulse", error=rest, again_in=again_in))
+            elif word == "asked":
+                self._grant(nodes.Wish(rest), stop)
             elif word == "dead":
                 raise NodeDeclaredDead(f"node {self._node} was declared dead by a peer")
 
@@ -139,8 +151,10 @@ async def _beat(db: Database, node: NodeId, rhythm: Rhythm, signs: _Signs, env: 
     while signs.age() < rhythm.given_up_after:
         sent, pause = env.monotonic(), rhythm.every
         try:
-            await nodes.heartbeat(db, node)
+            wish = await nodes.heartbeat(db, node)
             _say(f"beat {sent}")
+            if wish is not None:
+                _say(f"asked {wish}")
         except Unavailable as error:
             _say(f"away {' '.join(str(error).split())}")
             pause = rhythm.every / 4

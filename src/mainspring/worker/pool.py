@@ -80,6 +80,7 @@ class WorkerPool:
         self._cancelled: set[RunId] = set()  # at work, and told to stop
         self._ended: list[Ended] = []
         self._settling: list[Ended] = []
+        self._quiet = False
         self._in_doubt = False  # the answer to a claim was lost
         self._after = FIRST  # where the last full claim ended
         self._shortcuts = 0
@@ -94,6 +95,10 @@ class WorkerPool:
     @property
     def pool(self) -> str:
         return self._config.pool
+
+    def quiesce(self) -> None:
+        """Take nothing more; what is at work goes on."""
+        self._quiet = True
 
     def look(self) -> None:
         """Look for work at once: a hint that some was fired."""
@@ -139,6 +144,8 @@ class WorkerPool:
 
     def _room(self) -> int:
         """Return how many more may start. Outcomes not written yet count once they are as many as may be at work."""
+        if self._quiet:
+            return 0
         unwritten = len(self._ended) + len(self._settling)
         return self._config.concurrency - len(self._working) - max(unwritten - self._config.concurrency, 0)
 

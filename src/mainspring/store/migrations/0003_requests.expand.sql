@@ -63,6 +63,17 @@ ALTER TABLE nodes
     ADD COLUMN tasks    text[] NOT NULL DEFAULT '{}',
     ADD COLUMN rooms    integer[] NOT NULL DEFAULT '{}';  -- how many runs of each of its pools it may have in hand
 
+-- What an operator asks of a node, which it hears with its next heartbeat.
+ALTER TABLE nodes ADD COLUMN asked text CHECK (asked IN ('quiesce', 'stop'));
+
+-- Pools from which nothing is claimed until somebody resumes them; what is at work goes on.
+CREATE TABLE paused_pools (
+    name       text PRIMARY KEY,
+    paused_at  timestamptz NOT NULL,
+    author     text NOT NULL,
+    reason     text NOT NULL
+);
+
 CREATE OR REPLACE FUNCTION make_day_partitions(first_day date, days integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     parent text;

@@ -11,6 +11,7 @@ WITH picked AS MATERIALIZED (
        AND state IN ('queued', 'waiting') AND NOT cancel_requested AND task = ANY($4::text[])
        AND (expires_at IS NULL OR expires_at > statement_timestamp())
        AND (SELECT dead_at IS NULL FROM nodes WHERE id = $3)  -- whoever was declared dead takes nothing more
+       AND NOT EXISTS (SELECT FROM paused_pools WHERE name = $1)
      ORDER BY rank, id LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 UPDATE runs

@@ -12,7 +12,16 @@ SELECT timeline_id FROM pg_control_checkpoint();
 
 -- name: heartbeat
 -- A node declared dead stays dead: then no row comes back.
-UPDATE nodes SET heartbeat_at = clock_timestamp() WHERE id = $1 AND dead_at IS NULL RETURNING id;
+UPDATE nodes SET heartbeat_at = clock_timestamp() WHERE id = $1 AND dead_at IS NULL RETURNING id, asked;
+
+-- name: ask
+UPDATE nodes SET asked = $2 WHERE id = $1 AND dead_at IS NULL RETURNING id;
+
+-- name: pause_pool
+INSERT INTO paused_pools (name, paused_at, author, reason) VALUES ($1, clock_timestamp(), $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: resume_pool
+DELETE FROM paused_pools WHERE name = $1 RETURNING name;
 
 -- name: retire
 UPDATE nodes SET dead_at = clock_timestamp() WHERE id = $1 AND dead_at IS NULL;

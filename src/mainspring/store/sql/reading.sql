@@ -109,6 +109,8 @@ SELECT name,
          WHERE pool = name AND NOT held AND state IN ('queued', 'waiting') AND ready_at <= statement_timestamp()
          ORDER BY rank, id LIMIT 1) AS oldest_ready,
        (SELECT array_agg(DISTINCT task) FROM (SELECT task FROM runs WHERE pool = name AND NOT held
-                                                 AND state IN ('queued', 'waiting') ORDER BY rank, id LIMIT $1) AS few) AS tasks
-  FROM (SELECT DISTINCT pool AS name FROM runs UNION SELECT unnest(pools) FROM nodes WHERE dead_at IS NULL) AS pools
+                                                 AND state IN ('queued', 'waiting') ORDER BY rank, id LIMIT $1) AS few) AS tasks,
+       (SELECT reason FROM paused_pools WHERE paused_pools.name = pools.name) AS paused
+  FROM (SELECT DISTINCT pool AS name FROM runs UNION SELECT unnest(pools) FROM nodes WHERE dead_at IS NULL
+        UNION SELECT name FROM paused_pools) AS pools
  ORDER BY name;
