@@ -269,7 +269,13 @@ async def test_a_worker_that_is_quiesced_takes_nothing_more_and_one_that_is_stop
         await began.wait()
         (node,) = [each for each in await client.workers.list() if each.alive]
         await client.workers.quiesce(node.id)
-        await asyncio.sleep(2.5)  # a heartbeat, with which it hears of it
+        asked = asyncio.get_running_loop().time()
+
+        async def heard() -> bool:  # it has beaten since, and with that heard what is asked
+            (now,) = [each for each in await client.workers.list() if each.id == node.id]
+            return now.heartbeat_age.total_seconds() < asyncio.get_running_loop().time() - asked - 0.1
+
+        await until(heard)
         waiting = await client.submit(welcome, 1)
         go_on.set()
         assert await at_work.result(timeout=10) == "done"
