@@ -1,5 +1,6 @@
 """Edits, pauses, deletes and cancels, alone and racing with fire: one after the other, and never a wrong ledger."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -106,3 +107,16 @@ async def test_a_cancel_before_the_claim_means_no_run_and_after_it_a_request(led
     with pytest.raises(NotFound):
         await cancel_run(ledger.db, runs[first])
     await ledger.check()
+
+
+async def test_changes_that_wait_for_each_other_are_all_made(ledger: Ledger) -> None:
+    (job,) = await ledger.given_jobs(schedule=Schedule(specs=(Cron("0 0 1 1 *"),)))
+    states = [JobState.PAUSED, JobState.ACTIVE] * 5
+
+    changed = await asyncio.gather(
+        *(
+            change_job(ledger.db, ledger.env, job, Change(state=state)) for state in states
+        )  # one row lock, ten who want it
+    )
+
+    assert sorted(each.version for each in changed) == list(range(2, 12))

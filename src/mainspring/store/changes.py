@@ -8,6 +8,8 @@ fired is recorded as superseded in the same transaction, so that no slot is left
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,7 +17,7 @@ from typing import Final
 import asyncpg
 
 from mainspring.domain.asking import Change
-from mainspring.domain.errors import Conflict, NotFound, StaleVersion, StoreUnavailable
+from mainspring.domain.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, StaleVersion, StoreUnavailable
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job, JobState, job_from_json, job_to_json
 from mainspring.environment import Environment
@@ -47,12 +49,32 @@ async def change_job(db: Database, env: Environment, job_id: JobId, change: Chan
         NotFound: there is no such job, or it was deleted.
         StaleVersion: it is not at ``if_version`` any more.
         Conflict: a finished job cannot be paused or resumed; edit its schedule. Or it is not in ``only_from``.
+        AlreadyExists: another job has the new name.
     """
+    with _naming(change):
+        return await _change_job(db, env, job_id, change)
+
+
+@contextmanager
+def _naming(change: Change) -> Iterator[None]:
+    """Say that a name is taken, where only the database knows."""
+    try:
+        yield
+    except asyncpg.UniqueViolationError as error:
+        if change.definition is None or error.constraint_name != "jobs_name":
+            raise
+        raise AlreadyExists(f'there is a job "{change.definition.name}" already; choose another name') from error
+
+
+async def _change_job(db: Database, env: Environment, job_id: JobId, change: Change) -> Changed:
     async with db.transaction() as tx:
         row = await _lock(tx, job_id, change)
         effective_at: datetime = await tx.fetchval(_SQL["clock"])
         await env.reach("change.locked")
-        old = job_from_json(json.loads(row["definition"]))
+        old = job_from_json(json.loads(await tx.fetchval(_SQL["definition"], job_id, row["version"])))
+        if change.definition is not None and change.definition.tenant != old.tenant:  # its secrets would be theirs
+            allowed = f'leave it with "{old.tenant}", or put a new job'
+            raise InvalidRequest("a job stays with its tenant", field="tenant", value=old.tenant, allowed=allowed)
         if change.state is JobState.PAUSED and (change.definition or old).on_demand:
             raise Conflict(f'job "{old.name}" runs only when asked for: there is nothing to pause')
         superseded, last_slot = await _supersede(tx, row, old, effective_at)

@@ -1,9 +1,11 @@
 -- name: lock_job
 -- The same row lock as a fire's, waited for: a change and a fire are one after the other, never both.
-SELECT c.job_id, c.version, c.state, c.next_fire_at, c.last_slot, v.definition
-  FROM job_cursors AS c JOIN job_versions AS v ON v.job_id = c.job_id AND v.version = c.version
- WHERE c.job_id = $1 AND c.state <> 'deleted'
-   FOR UPDATE OF c;
+-- One table only: joined with its version, a row that another change has moved on would be looked for under the old one
+-- once the lock is free, and not be there.
+SELECT job_id, version, state, next_fire_at, last_slot FROM job_cursors WHERE job_id = $1 AND state <> 'deleted' FOR UPDATE;
+
+-- name: definition
+SELECT definition FROM job_versions WHERE job_id = $1 AND version = $2;
 
 -- name: supersede
 -- What was due and not yet fired when the change took effect: decided now, so that nothing of the old schedule fires after it.
