@@ -29,6 +29,7 @@ from mainspring.testing.engines import (
     fresh_database,
     open_cluster,
 )
+from tests.api import test_faults
 from tests.process import test_exactly_once
 
 SRC = Path(__file__).parents[2] / "src" / "mainspring"
@@ -54,9 +55,10 @@ def test_every_crash_point_of_the_source_is_one_the_suite_found() -> None:
     passed = re.findall(r"\breach\(([^)]*)\)", source.replace("def reach(", ""))
 
     assert all(re.fullmatch(r'"\w+\.\w+"', argument) for argument in passed), "a point is written out, to be found"
-    # A task's own transaction is no engine's business: test_exactly_once dies at its points.
-    completion = {point for point in test_exactly_once.POINTS if point.startswith("complete.")}
-    assert {argument.strip('"') for argument in passed} == {*crash_points(), *completion}
+    # A task's own transaction and the making of jobs are no engine's business: their own tests die at these points.
+    elsewhere = {point for point in test_exactly_once.POINTS if point.startswith("complete.")}
+    elsewhere |= {point for point, _ in (*test_faults.POINTS_OF_A_BATCH, *test_faults.POINTS_OF_ONE)}
+    assert {argument.strip('"') for argument in passed} == {*crash_points(), *elsewhere}
     assert len(crash_points()) >= 14
 
 

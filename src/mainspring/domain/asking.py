@@ -66,6 +66,8 @@ class JobFilter:
     states: tuple[JobState, ...] = ()
     task: str | None = None
     prefix: str | None = None  # of the name
+    owner: str | None = None
+    tags: tuple[str, ...] = ()  # all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,12 +69,20 @@ class Job:
     run_timeout: timedelta | None = None
     deadline: timedelta | None = None  # after its slot a run is not worth starting any more
     after_done: AfterDone = AfterDone.KEEP
+    owner: str = ""
+    tags: tuple[str, ...] = ()
+    external_id: str = ""  # what its owner calls it
 
     def __post_init__(self) -> None:
         if not self.pool:
             object.__setattr__(self, "pool", _pool_for(self.estimated_duration))
         for field in ("name", "task", "pool", "tenant"):
             check_name(getattr(self, field), field)
+        for field in ("owner", "external_id"):
+            if getattr(self, field):
+                check_name(getattr(self, field), field)
+        for tag in self.tags:
+            check_name(tag, "tags")
         check_priority(self.priority)
 
     @property
@@ -269,9 +277,11 @@ def _overlap_from_json(document: Mapping[str, Json]) -> Overlap:
 
 
 _DURATIONS: Final = ("jitter", "wait_timeout", "run_timeout", "deadline", "estimated_duration")
+_AS_IT_IS: Final = ("name", "task", "tenant", "payload", "pool", "priority", "owner", "external_id")
 _WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
-    **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
+    **dict.fromkeys(_AS_IT_IS, _same),
     **dict.fromkeys(_DURATIONS, cast("Callable[[Any], Json]", format_duration)),
+    "tags": list,
     "schedule": schedule_to_json,
     "misfire": _misfire_to_json,
     "overlap": _overlap_to_json,
@@ -280,8 +290,9 @@ _WRITE: Final[Mapping[str, Callable[[Any], Json]]] = {
     "after_done": str,
 }
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
-    **dict.fromkeys(("name", "task", "tenant", "payload", "pool", "priority"), _same),
+    **dict.fromkeys(_AS_IT_IS, _same),
     **dict.fromkeys(_DURATIONS, cast("Callable[[Any], Any]", _duration)),
+    "tags": tuple,
     "schedule": schedule_from_json,
     "misfire": _misfire_from_json,
     "overlap": _overlap_from_json,

@@ -91,7 +91,7 @@ class RetryPolicy:
         Raises:
             InvalidRequest: an unknown field, or a value that is out of place in a known one.
         """
-        known = [field.name for field in fields(cls)]
+        known = [*(field.name for field in fields(cls)), "backoff"]
         for name in document:
             if name not in known:
                 raise _refuse(name, document[name], "there is no such field", f"use {', '.join(known)}")
@@ -207,7 +207,7 @@ def _read(name: str, value: object) -> object:
         case "base" | "cap" | "max_age":
             return _duration(value, name)
         case "delays":
-            if not isinstance(value, list):
+            if not isinstance(value, list | tuple):
                 raise _refuse(name, value, "not a list", "use a list of texts such as 30s")
             return tuple(_duration(delay, name) for delay in value)
     return value

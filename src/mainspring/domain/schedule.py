@@ -129,7 +129,7 @@ class Schedule:
         object.__setattr__(self, "exclude", tuple(self.exclude))
         _check(self)
         key = (
-            self.key if any(isinstance(spec, Cron) and _hashed(spec.expression) for spec in self._all_specs()) else None
+            self.key if any(isinstance(spec, Cron) and hashed(spec.expression) for spec in self._all_specs()) else None
         )
         walk = _shared(self.specs, self.exclude, self.timezone, self.dst, key)
         object.__setattr__(self, "_walk", walk)
@@ -285,7 +285,8 @@ def _refuse(field: str, value: object, reason: str, allowed: str) -> InvalidSche
     return InvalidSchedule(reason, field=field, value=value, allowed=allowed)
 
 
-def _hashed(expression: str) -> bool:
+def hashed(expression: str) -> bool:
+    """Return whether an expression has an H, which the job's key decides."""
     return "H" in expression.upper().replace("THU", "")
 
 

@@ -43,6 +43,20 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatusView:
+    """How a job stands, without what it is."""
+
+    id: JobId
+    name: str
+    state: JobState
+    version: int
+    next_fire_at: datetime | None
+    last_slot: datetime | None
+    resume_at: datetime | None
+    fired: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionView:
     """What a job was from an instant on."""
 
@@ -180,3 +194,13 @@ class PoolView:
     oldest_ready: timedelta | None  # how long the first of them has waited
     unknown_tasks: tuple[str, ...]  # asked for by its runs, and known to none of its workers
     paused: str | None = None  # why nothing is claimed from it; None: it is not paused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened, for whoever looks on."""
+
+    kind: str  # run: it is in another state; change: somebody changed something
+    at: datetime
+    id: str  # sorts by when it happened
+    data: Mapping[str, Json]

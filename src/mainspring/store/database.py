@@ -2,17 +2,22 @@
 
 Works through a pooler in transaction mode: no session locks, no LISTEN, no named statements kept
 across transactions unless told that the connection is direct, SET LOCAL only.
+
+Work for one tenant goes through ``scoped()``: there every statement runs as the role that row security applies to, for
+that tenant. Both are SET LOCAL, so that they end with their transaction, however it ends (F99). The role could be left
+again by SQL that says so; none that we send does, and no request brings SQL along, only parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.domain.errors import InvalidRequest, StoreUnavailable, WrongDatabase
+from mainspring.domain.errors import BrokenInvariant, InvalidRequest, StoreUnavailable, WrongDatabase
 
 # What the promises rest on. Refused when off, because then an acknowledged commit may be lost.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
@@ -25,6 +30,10 @@ _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 SESSION = {"idle_in_transaction_session_timeout": "3s", "enable_seqscan": "off", "jit": "off"}
 POOLED = "pool_mode=transaction"
 _SINCE_17 = {"transaction_timeout": "6s"}
+TENANT_ROLE = "mainspring_tenant"  # sees the rows of one tenant; made by the migrations
+
+
+_WALLED = "SELECT row_security_active(oid) FROM pg_class WHERE oid = to_regclass('jobs')"
 
 
 class Connection(Protocol):
@@ -43,13 +52,30 @@ class Connection(Protocol):
     ) -> str: ...
 
 
+class Note(Protocol):
+    """What is written along with a change, in its transaction."""
+
+    async def write(self, tx: Connection, tenant: str | None) -> None: ...
+
+
 class Database:
     """A pool of connections; ``transaction()`` is the only way to write."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, dsn: str = "", begin_with: str | None = None) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        *,
+        dsn: str = "",
+        begin_with: str | None = None,
+        tenant: str | None = None,
+        note: _Once | None = None,
+    ) -> None:
         self._pool = pool
         self.dsn = dsn
+        self.tenant = tenant  # None: all of them, as the owner of the schema
         self._begin_with = begin_with
+        self._scope = None if tenant is None else _scope(tenant)
+        self._note = note
         self._kept: list[Any] = []
 
     @property
@@ -57,12 +83,35 @@ class Database:
         """Whether a pooler stands between, so that nothing of a connection outlives a transaction."""
         return self._begin_with is not None
 
+    def scoped(self, tenant: str) -> Database:
+        """Return the same database as this tenant may see it. Costs nothing but a round trip for each transaction.
+
+        Raises:
+            InvalidRequest: no tenant can have that name.
+            BrokenInvariant: it is for another tenant already. What works for one cannot turn to the next.
+        """
+        if self.tenant not in (None, tenant):
+            raise BrokenInvariant(f'what is for tenant "{self.tenant}" was asked to work for "{tenant}"')
+        return Database(self._pool, begin_with=self._begin_with, tenant=tenant, note=self._note)
+
+    def noting(self, note: Note) -> Database:
+        """Return the same database for one change, which is written to the log in the transaction that makes it.
+
+        What needs several transactions is noted with the first that commits. One that fails leaves no note, and reading
+        none.
+        """
+        return Database(self._pool, dsn=self.dsn, begin_with=self._begin_with, tenant=self.tenant, note=_Once(note))
+
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
         """Lend a connection for one statement, which is its own transaction.
 
         The last one used is kept at hand: taking one from the pool and giving it back costs as much as a statement.
         """
+        if self._scope is not None or self._note is not None:
+            async with self.transaction() as tx:
+                yield tx
+            return
         with _ours():
             connection = self._kept.pop() if self._kept else None
             if connection is None or not _usable(connection):
@@ -72,7 +121,7 @@ class Database:
             except BaseException:
                 await self._pool.release(connection)
                 raise
-            if self._kept:
+            if self._kept or self._pool.get_max_size() == 1:  # the only one is everybody's
                 await self._pool.release(connection)
             else:
                 self._kept.append(connection)
@@ -84,7 +133,13 @@ class Database:
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """Open a connection apart from the pool, to keep."""
+        """Open a connection apart from the pool, to keep.
+
+        Raises:
+            BrokenInvariant: this is one tenant's, and what outlives a transaction is nobody's.
+        """
+        if self.tenant is not None:
+            raise BrokenInvariant(f'a connection to keep would not be for tenant "{self.tenant}" alone')
         with _ours():
             connection = await asyncpg.connect(self.dsn, timeout=10)
             try:
@@ -99,18 +154,47 @@ class Database:
         Raises:
             StoreUnavailable: the database went away; if that was during COMMIT nobody knows whether it was done.
         """
-        with _ours():
-            async with self._pool.acquire() as connection, connection.transaction():
-                if self._begin_with is not None:
-                    await connection.execute(self._begin_with)
-                yield connection
+        async with self._begun() as connection:
+            yield connection
+            if self._note is not None and not self._note.written:
+                await self._note.note.write(connection, self.tenant)
+        if self._note is not None:
+            self._note.written = True
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection for reading."""
+        """Lend a connection for reading.
+
+        A tenant's is planned for the values at hand: row security makes a list look so dear that Postgres would soon
+        settle for a plan for any values, which goes through all jobs of a large tenant for each page. What goes by key
+        and must be quick keeps its plan in ``statement()``.
+        """
+        if self._scope is not None:
+            async with self._begun("SET LOCAL plan_cache_mode = force_custom_plan") as connection:
+                yield connection
+            return
         with _ours():
             async with self._pool.acquire() as connection:
                 yield connection
+
+    @asynccontextmanager
+    async def _begun(self, more: str | None = None) -> AsyncIterator[Connection]:
+        """Begin a transaction, with all that holds for it in one message."""
+        begin_with = "; ".join(filter(None, (self._begin_with, self._scope, more)))
+        with _ours(), _within(self.tenant):
+            async with self._pool.acquire() as connection, connection.transaction():
+                if begin_with:
+                    with _ours():
+                        await connection.execute(begin_with)
+                yield connection
+
+
+@dataclass(slots=True)
+class _Once:
+    """A note that is written with the first transaction that commits."""
+
+    note: Note
+    written: bool = False
 
 
 @asynccontextmanager
@@ -164,6 +248,19 @@ async def _limit_transactions(connection: asyncpg.Connection[asyncpg.Record]) ->
         await connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in _SINCE_17.items()))
 
 
+def _scope(tenant: str) -> str:
+    """Return the SQL that makes a transaction a tenant's: as text, so that it goes along with what else begins one.
+
+    The name is quoted as libpq does it, which holds whatever the server thinks of backslashes. SET, not a query:
+    after one it would be too late to ask for a snapshot that lasts.
+    """
+    if not tenant or not tenant.isprintable():
+        allowed = "use a name of letters, digits, dots and dashes"
+        raise InvalidRequest("no tenant can be called that", field="tenant", value=tenant, allowed=allowed)
+    quoted = tenant.replace("\\", "\\\\").replace("'", "''")
+    return f"SET LOCAL ROLE {TENANT_ROLE}; SET LOCAL mainspring.tenant = E'{quoted}'"
+
+
 def _usable(connection: Any) -> bool:
     """Whether a connection that was kept is still there: the pool takes back one that the server has ended."""
     try:
@@ -189,6 +286,11 @@ async def _check(connection: Connection, *, unsafe: bool) -> None:
         raise WrongDatabase(
             reason, field="dsn", value=off, allowed="switch it on, or pass --unsafe-database for a trial"
         )
+    if await connection.fetchval(_WALLED):  # it would look like an empty database
+        reason = "this user is kept from the rows of every tenant by row security"
+        raise WrongDatabase(
+            reason, field="dsn", value="", allowed="use the role that owns the schema, or a member of it"
+        )
 
 
 @contextmanager
@@ -202,6 +304,17 @@ def _readable() -> Iterator[None]:
 
 
 @contextmanager
+def _within(tenant: str | None) -> Iterator[None]:
+    """Say that it is our mistake if work for a tenant was refused by the wall around it."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        if tenant is None:
+            raise
+        raise BrokenInvariant(f'work for tenant "{tenant}" went beyond what is its own: {error.args[0]}') from error
+
+
+@contextmanager
 def _ours() -> Iterator[None]:
     """Turn the driver's errors into ours, the original kept as the cause."""
     try:
@@ -211,7 +324,8 @@ def _ours() -> Iterator[None]:
         raise StoreUnavailable(f"the database is out of disk space: {said}; make room, then try again") from error
     except asyncpg.InsufficientPrivilegeError as error:
         allowed = "use the role that owns the schema, or GRANT what is missing"
-        raise WrongDatabase(str(error), field="dsn", value="", allowed=allowed) from error
+        said = "; ".join(str(error).splitlines())  # the hint of the server, if it has one, in the same line
+        raise WrongDatabase(said, field="dsn", value="", allowed=allowed) from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StoreUnavailable(f"the database is read-only, as a standby is: {error}") from error
     except _UNDONE as error:

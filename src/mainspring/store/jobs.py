@@ -13,8 +13,9 @@ import asyncpg
 
 from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId, shard_of
-from mainspring.domain.job import Job, Json, job_from_json, job_to_json, schedule_from_json
+from mainspring.domain.job import Job, JobState, Json, job_from_json, job_to_json, schedule_from_json
 from mainspring.domain.schedule import Schedule
+from mainspring.domain.views import JobView
 from mainspring.store.database import Connection, columns
 from mainspring.store.queries import queries
 
@@ -44,6 +45,47 @@ async def insert_jobs(
         found = await tx.fetch(_SQL["insert_jobs"], *columns(rows, 9), now, declared, author, reason)
         made.update(row[0] for row in found)
     return made
+
+
+async def make_jobs(
+    tx: Connection, jobs: Sequence[tuple[JobId, Job]], *, author: str, reason: str
+) -> dict[JobId, JobView]:
+    """Write new jobs, as :func:`insert_jobs` does, and return each as it stands then."""
+    now = await tx.fetchval(_SQL["clock"])
+    made: dict[JobId, JobView] = {}
+    for first in range(0, len(jobs), _AT_ONCE):
+        few = jobs[first : first + _AT_ONCE]
+        rows = [_row(job_id, job, now) for job_id, job in few]
+        found = await tx.fetch(_SQL["insert_jobs"], *columns(rows, 9), now, False, author, reason)
+        written = {row[0] for row in found}
+        for (job_id, job), row in zip(few, rows, strict=True):
+            if job_id in written:
+                made[job_id] = _new(row, job, now, author=author, reason=reason)
+    return made
+
+
+def _new(row: tuple[Any, ...], job: Job, now: datetime, *, author: str, reason: str) -> JobView:
+    return JobView(
+        id=JobId(row[0]),
+        name=job.name,
+        tenant=job.tenant,
+        state=JobState(row[7]),
+        version=1,
+        definition=job,
+        next_fire_at=row[5],
+        last_slot=None,
+        resume_at=None,
+        fired=0,
+        created_at=now,
+        changed_at=now,
+        author=author,
+        reason=reason,
+    )
+
+
+async def taken_names(tx: Connection, tenant: str, names: Sequence[str]) -> list[str]:
+    """Return those of the names that jobs of a tenant have."""
+    return [row["name"] for row in await tx.fetch(_SQL["taken"], [tenant] * len(names), list(names))]
 
 
 def _row(job_id: JobId, job: Job, now: datetime) -> tuple[Any, ...]:

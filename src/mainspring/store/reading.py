@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -19,6 +19,7 @@ from mainspring.domain.run import DeadReason, State
 from mainspring.domain.views import (
     AttemptView,
     ErrorView,
+    JobStatusView,
     JobView,
     NodeView,
     Page,
@@ -65,10 +66,46 @@ async def list_jobs(db: Database, tenant: str, wanted: JobFilter, *, limit: int,
     last = "" if after is None else _decoded(after)
     states = [state.value for state in wanted.states] or None
     async with db.connection() as connection:
-        rows = await connection.fetch(_SQL["jobs"], tenant, last, limit + 1, states, wanted.task, wanted.prefix)
+        rows = await connection.fetch(
+            _SQL["jobs"],
+            tenant,
+            last,
+            limit + 1,
+            states,
+            wanted.task,
+            wanted.prefix,
+            wanted.owner,
+            list(wanted.tags) or None,
+        )
     more = len(rows) > limit
     items = tuple(_job(row) for row in rows[:limit])
     return Page(items=items, next=_encoded(items[-1].name) if more else None)
+
+
+async def statuses(db: Database, tenant: str, names_or_ids: Collection[str]) -> dict[str, JobStatusView]:
+    """Return how jobs stand, by what they were asked for under; those that are not there are left out.
+
+    A name that looks like an id counts as a name first, as it does in :func:`find_job`.
+    """
+    ids = {text: job_id for text in names_or_ids if (job_id := as_id(text)) is not None}
+    async with db.statement() as connection:
+        rows = await connection.fetch(_SQL["statuses"], tenant, list(ids.values()), list(names_or_ids))
+    views = {row["id"]: _status(row) for row in rows}
+    found = {text: views[job_id] for text, job_id in ids.items() if job_id in views}
+    return found | {view.name: view for view in views.values() if view.name in names_or_ids}
+
+
+def _status(row: asyncpg.Record) -> JobStatusView:
+    return JobStatusView(
+        id=JobId(row["id"]),
+        name=row["name"],
+        state=JobState(row["state"]),
+        version=row["version"],
+        next_fire_at=row["next_fire_at"],
+        last_slot=row["last_slot"],
+        resume_at=row["resume_at"],
+        fired=row["fired"],
+    )
 
 
 async def find_run(db: Database, tenant: str, run_id: UUID) -> RunView:

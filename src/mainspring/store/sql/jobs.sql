@@ -5,8 +5,8 @@ WITH given AS (
                          $8::text[], $9::boolean[])
            AS job (id, tenant, name, shard, definition, next_fire_at, delete_when_done, state, on_demand)
 ), made AS (
-    INSERT INTO jobs (id, tenant, name, shard, version, declared)
-    SELECT id, tenant, name, shard, 1, CASE WHEN $11 THEN definition::text END FROM given
+    INSERT INTO jobs (id, tenant, name, shard, version, declared, created_at)
+    SELECT id, tenant, name, shard, 1, CASE WHEN $11 THEN definition::text END, $10 FROM given
         ON CONFLICT (tenant, name) WHERE deleted_at IS NULL DO NOTHING
     RETURNING id
 ), versioned AS (
@@ -31,12 +31,12 @@ UPDATE jobs SET declared = $2 WHERE id = $1;
 SELECT clock_timestamp();
 
 -- name: shared
--- Without name and payload, and the schedule apart: many jobs share these, and they are read once for all of them.
-SELECT job_id, version, (definition - '{name,payload,schedule}'::text[])::text AS rest, definition ->> 'schedule' AS schedule
+-- Without what is a job's own, and the schedule apart: many jobs share these, and they are read once for all of them.
+SELECT job_id, version, (definition - '{name,payload,schedule,owner,tags,external_id}'::text[])::text AS rest, definition ->> 'schedule' AS schedule
   FROM job_versions WHERE (job_id, version) IN (SELECT * FROM unnest($1::uuid[], $2::int[]));
 
 -- name: definitions
-SELECT job_id, version, (definition - '{name,payload,schedule}'::text[])::text AS rest, definition ->> 'schedule' AS schedule,
+SELECT job_id, version, (definition - '{name,payload,schedule,owner,tags,external_id}'::text[])::text AS rest, definition ->> 'schedule' AS schedule,
        definition ->> 'name' AS name, (definition -> 'payload')::text AS payload
   FROM job_versions WHERE (job_id, version) IN (SELECT * FROM unnest($1::uuid[], $2::int[]));
 

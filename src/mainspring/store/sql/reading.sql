@@ -17,8 +17,19 @@ SELECT jobs.id, jobs.name, jobs.tenant, c.state, c.version, v.definition, c.next
   FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id JOIN job_versions AS v ON v.job_id = jobs.id AND v.version = c.version
  WHERE jobs.tenant = $1 AND jobs.deleted_at IS NULL AND jobs.name > $2
    AND ($4::text[] IS NULL OR c.state = ANY($4)) AND ($5::text IS NULL OR v.definition ->> 'task' = $5)
-   AND ($6::text IS NULL OR starts_with(jobs.name, $6))
+   AND ($6::text IS NULL OR starts_with(jobs.name, $6)) AND ($7::text IS NULL OR v.definition ->> 'owner' = $7)
+   AND ($8::text[] IS NULL OR v.definition -> 'tags' ?& $8)
  ORDER BY jobs.name LIMIT $3;
+
+-- name: statuses
+-- Of many at once, by id or by name, without their definitions: what is asked for most.
+SELECT jobs.id, jobs.name, c.state, c.version, c.next_fire_at, c.last_slot, c.resume_at, c.fired
+  FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id
+ WHERE jobs.tenant = $1 AND jobs.id = ANY($2::uuid[])
+UNION ALL
+SELECT jobs.id, jobs.name, c.state, c.version, c.next_fire_at, c.last_slot, c.resume_at, c.fired
+  FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id
+ WHERE jobs.tenant = $1 AND jobs.name = ANY($3::text[]) AND jobs.deleted_at IS NULL;
 
 -- name: versions
 SELECT version, state, definition, effective_at, author, reason FROM job_versions

@@ -59,6 +59,12 @@ SELECT id, $1::uuid, $2::text, $3::int, kind, slot, $4::timestamptz, ready_at, r
        AS given (id, kind, slot, ready_at, rank, expires_at, pool, held, lane, payload)
     ON CONFLICT DO NOTHING;
 
+-- name: insert_many
+-- What COPY does where there is no row security.
+INSERT INTO runs (id, job_id, tenant, version, kind, slot, fired_at, ready_at, rank, expires_at, pool, task, state, payload)
+SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::timestamptz[], $7::timestamptz[],
+                     $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::text[], $12::text[], $13::text[], $14::text[]);
+
 -- name: free_lane
 -- A run that was held may have missed the end of the one before it: neither saw the other.
 SELECT job_id FROM job_cursors WHERE job_id = $1 FOR UPDATE;
