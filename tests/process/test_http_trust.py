@@ -210,7 +210,8 @@ async def test_files_are_read_below_their_directory_and_nowhere_else(tmp_path: P
 @pytest.mark.covers("F103")
 async def test_a_provider_that_breaks_says_nothing() -> None:
     class Broken:
-        def resolve(self, reference: str) -> str:
+        async def resolve(self, reference: str, *, tenant: str) -> str:
+            del tenant
             raise RuntimeError(f"{reference} is 0451")
 
     async with target(secrets=Broken()) as opened:

@@ -25,12 +25,13 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from mainspring.domain.durations import format_duration, parse_duration
 from mainspring.domain.errors import InvalidRequest
+from mainspring.domain.inline import header_says_secret
+from mainspring.domain.references import is_reference
 from mainspring.domain.urls import HIDDEN, Url, parse_url
 
 Json: TypeAlias = Any
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-REFERENCES: Final = ("env", "file", "store", "vault")
 LONGEST_HEADER: Final = 4_000
 LONGEST_BODY: Final = 1 << 20
 LONGEST_TIMEOUT: Final = timedelta(hours=1)
@@ -45,15 +46,9 @@ RESERVED: Final = {
     *("webhook-id", "webhook-timestamp", "webhook-signature"),
 }
 _RESERVED_PREFIX: Final = "mainspring-"
-_SECRET_WORDS: Final = {
-    *("authorization", "authentication", "cookie", "cookies", "token", "tokens", "secret", "password", "passwd"),
-    *("credential", "credentials", "apikey", "accesskey", "authkey", "bearer", "jwt"),
-}
-_SECRET_PAIRS: Final = ("api-key", "access-key", "auth-key", "private-key", "secret-key", "api-auth")
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?", re.ASCII)
-_REFERENCE: Final = re.compile(rf"(?:{'|'.join(REFERENCES)}):[!-~]{{1,500}}", re.ASCII)
 _CLASS: Final = re.compile(r"[2-5]xx", re.ASCII)
 
 
@@ -165,7 +160,7 @@ def _read_headers(value: Json) -> dict[str, str]:
     headers = _names(value, where)
     for name, content in headers.items():
         check_header(name, content, field=where)
-        if _looks_secret(name):
+        if header_says_secret(name):
             allowed = 'put it into secret_headers with a reference, such as "env:API_TOKEN"'
             _refuse(where, HIDDEN, f'"{name}" would keep a secret in the job', allowed)
     return headers
@@ -200,16 +195,10 @@ def _checked_name(name: str, where: str) -> str:
     return lowered
 
 
-@lru_cache(maxsize=2_000)
-def _looks_secret(name: str) -> bool:
-    lowered = name.lower().replace("_", "-")
-    return not _SECRET_WORDS.isdisjoint(lowered.split("-")) or any(pair in lowered for pair in _SECRET_PAIRS)
-
-
 def _read_reference(value: Json, where: str) -> str:
-    if not isinstance(value, str) or _REFERENCE.fullmatch(value) is None:  # it may be the secret itself: not repeated
+    if not is_reference(value):  # it may be the secret itself: not repeated
         _refuse(where, HIDDEN, "this is no reference to a secret", "use one such as env:API_TOKEN or file:api/token")
-    return value
+    return str(value)
 
 
 def _read_keys(value: Json) -> tuple[str, ...]:

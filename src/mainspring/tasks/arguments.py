@@ -16,6 +16,7 @@ import msgspec
 
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.job import Json
+from mainspring.domain.references import names_secret, references_in, with_secrets
 from mainspring.tasks.context import Context
 
 _NOT_GIVEN: Final = object()
@@ -76,7 +77,10 @@ class Arguments:
         try:
             msgspec.convert({} if payload is None else payload, self._strict, dec_hook=_read_foreign)
         except (msgspec.ValidationError, TypeError):
-            self.read(payload)  # again, to say it in our words
+            if names_secret(payload):  # a text, when the task is called
+                self.check(with_secrets(payload, dict.fromkeys(references_in(payload), "")))
+            else:
+                self.read(payload)  # again, to say it in our words
 
     def read(self, payload: Json) -> dict[str, Any]:
         """Turn a payload into the arguments of a call.

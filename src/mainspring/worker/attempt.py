@@ -18,6 +18,7 @@ class Attempt:
     fence: str  # "<timeline>.<attempt>": rises with every attempt, also over a fail-over of the database
     output: Output
     last_success: LastSuccess | None = None  # of its job, for tasks that ask for it
+    hidden: tuple[str, ...] = ()  # secrets that its payload has in it: nothing that it leaves behind may show them
 
 
 class Target(Protocol):

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Final, TextIO, cast
 
 from mainspring.tasks.context import Output
+from mainspring.worker.masking import Mask, hide_in
 from mainspring.worker.splitting import Lines, cut
 
 CURRENT: Final[ContextVar[Output | None]] = ContextVar("output", default=None)
@@ -36,7 +37,7 @@ class Capture:
 
     def __init__(self, output: Output, loop: asyncio.AbstractEventLoop) -> None:
         """Belongs to the running ``loop``, in whose thread ``output`` is used."""
-        self._output = output
+        self.output = output
         self._loop = loop
         self._open = True
         self._lines: dict[str, Lines] = {}
@@ -45,15 +46,15 @@ class Capture:
 
     @property
     def full(self) -> bool:
-        return not self._open or bool(getattr(self._output, "full", False))
+        return not self._open or bool(getattr(self.output, "full", False))
 
     def line(self, text: str, *, stream: str, level: str = "", at: datetime | None = None) -> None:
         if not self.full:
-            self._tell(partial(self._output.line, text, stream=stream, level=level, at=at))
+            self._tell(partial(self.output.line, text, stream=stream, level=level, at=at))
 
     def progress(self, done: float, note: str) -> None:
         if self._open:
-            self._tell(partial(self._output.progress, done, note))
+            self._tell(partial(self.output.progress, done, note))
 
     def write(self, text: str, stream: str) -> None:
         """Take a piece of a stream; its lines go on when they are complete."""
@@ -122,6 +123,8 @@ def install() -> Callable[[], None]:
         tasks.setLevel(logging.INFO)  # what goes through Context.log is meant to be kept
     handler = _Handler()
     root.addHandler(handler)
+    make_record = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(partial(_record, make_record))
     real = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         cast("TextIO", _Stream(stream, name)) for stream, name in zip(real, ("stdout", "stderr"), strict=True)
@@ -130,10 +133,21 @@ def install() -> Callable[[], None]:
     def uninstall() -> None:
         sys.stdout, sys.stderr = real
         root.removeHandler(handler)
+        logging.setLogRecordFactory(make_record)
         root.setLevel(levels[0])
         tasks.setLevel(levels[1])
 
     return uninstall
+
+
+def _record(make: Callable[..., logging.LogRecord], *given: Any, **named: Any) -> logging.LogRecord:
+    """Make a record; one of an attempt that has secrets shows them to no handler, ours or others'."""
+    record = make(*given, **named)
+    current = CURRENT.get()
+    mask: Mask | None = getattr(current.output if isinstance(current, Capture) else current, "mask", None)
+    if mask is not None:
+        hide_in(record, mask)
+    return record
 
 
 class _Stream:

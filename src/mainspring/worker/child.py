@@ -45,6 +45,7 @@ from mainspring.worker.descendants import (
     offer_to_the_kernel,
 )
 from mainspring.worker.limits import impose, lift_memory, limited
+from mainspring.worker.masking import Mask, MaskedCompletion
 from mainspring.worker.outcomes import bound_call, outcome_of, returned
 from mainspring.worker.posting import Post, Stopping
 
@@ -151,8 +152,13 @@ def _context(request: wire.Request, payload: Json, post: Post) -> Context:
         else LastSuccess(run_id=last.run_id, at=last.at, result=msgspec.json.decode(last.result)),
         schedule=_schedule(request.schedule) if request.schedule else None,
         tell=post,
-        completion=None if request.lease is None else _Completion(request, request.lease),
+        completion=None if request.lease is None else _completion(request, request.lease),
     )
+
+
+def _completion(request: wire.Request, lease: wire.LeaseSent) -> Completion:
+    completion: Completion = _Completion(request, lease)
+    return MaskedCompletion(completion, Mask(request.hidden)) if request.hidden else completion
 
 
 @lru_cache(maxsize=100)

@@ -174,6 +174,7 @@ def _request(task: Task[..., Any], attempt: Attempt, last: LastSuccess | None, *
             schedule=_schedule(run.job.schedule) if told else b"",
             last_success=wire.LastSuccessSent(last.run_id, last.at, msgspec.json.encode(last.result)) if last else None,
             lease=_lease(run) if told else None,
+            hidden=attempt.hidden,
         )
     )
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from mainspring.domain.errors import InvalidRequest, Unavailable
+from mainspring.domain.references import names_secret
 from mainspring.domain.settling import (
     Completed,
     Discarded,
@@ -25,7 +26,7 @@ from mainspring.environment import Environment
 from mainspring.store.claim import ClaimedRun
 from mainspring.store.settle import LONGEST_RESULT, lease_of
 from mainspring.tasks.arguments import written
-from mainspring.tasks.context import Context, LastSuccess
+from mainspring.tasks.context import Completion, Context, LastSuccess
 from mainspring.tasks.hooks import Hook
 from mainspring.tasks.loading import Registry
 from mainspring.tasks.task import Mode, Task
@@ -33,7 +34,10 @@ from mainspring.worker.attempt import Attempt, Target
 from mainspring.worker.capture import CURRENT, Capture, install
 from mainspring.worker.completion import LeaseCompletion
 from mainspring.worker.isolation import Children
+from mainspring.worker.masking import Mask, MaskedCompletion
+from mainspring.worker.opening import with_secrets
 from mainspring.worker.outcomes import outcome_of
+from mainspring.worker.secrets import Secrets, SecretsByScheme
 from mainspring.worker.targets.threads import Threads
 from mainspring.worker.transcript import AttemptOutput
 
@@ -59,8 +63,10 @@ class Runner:
         timeline: int = 1,
         resources: Mapping[str, Any] | None = None,
         find_last_success: FindLastSuccess | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self._registry = registry
+        self._secrets = secrets or SecretsByScheme()
         self._env = env
         self._targets = dict(targets or {})
         self._children = children
@@ -81,6 +87,9 @@ class Runner:
         """Run one attempt to its end."""
         way = self._ways.get(run.job.task) or self._way(run.job.task)
         attempt = Attempt(run=run, fence=f"{self._timeline}.{run.attempt}", output=output)
+        # Targets know where in their payloads a secret may stand, and look them up themselves.
+        if run.payload is not None and run.job.task not in self._targets and names_secret(run.payload):
+            way = with_secrets(way, self._secrets)
         if self._hooks:
             return await self._hooked(way, attempt)
         return await _timed(way, attempt)
@@ -129,6 +138,7 @@ class Runner:
     def _context(self, attempt: Attempt) -> Context:
         """Return what a run tells its task."""
         run = attempt.run
+        completion: Completion = LeaseCompletion(lease_of(run), self._env)
         return Context(
             run_id=run.id,
             job_id=run.job_id,
@@ -142,7 +152,7 @@ class Runner:
             schedule=run.job.schedule,
             tell=attempt.output,
             resources=self._resources,
-            completion=LeaseCompletion(lease_of(run), self._env),
+            completion=MaskedCompletion(completion, Mask(attempt.hidden)) if attempt.hidden else completion,
         )
 
 

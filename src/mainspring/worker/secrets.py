@@ -1,29 +1,32 @@
 """Secrets: jobs name them, the worker looks them up when it needs them, and nothing that is kept shows them.
 
-Promise. Whoever writes a job reads only what the operator put on a list: a variable by its name, a file below one
-directory. A value is looked up anew for every attempt, and masked in all that the attempt leaves behind.
-
-Not promised. A server that means harm can send a secret back in a form nobody would look for. It has it already.
+Promise. Whoever writes a job reads only what the operator put on a list, a variable by its name or a file below one
+directory, and what its own tenant keeps in the store or in the vault (``vault.py``). Variables and files are looked up
+anew for every attempt, the others at least every minute; and all that an attempt leaves behind is masked
+(``masking.py``).
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import asyncio
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import quote, quote_plus
+from typing import Any, Final, Protocol, TypeAlias
 
-from mainspring.domain.errors import InvalidRequest
+from mainspring.domain.errors import InvalidRequest, NotFound, Unavailable
 from mainspring.domain.job import Json
-from mainspring.domain.urls import HIDDEN
+from mainspring.domain.references import references_in, with_secrets
+from mainspring.environment import Environment
 
 LONGEST_SECRET: Final = 64 << 10
-_SHORTEST_PART: Final = 4  # shorter parts of a secret are words that stand everywhere
+KEEP_FOR: Final = timedelta(seconds=60)
+_MOST_REMEMBERED: Final = 1_000
+
+OpenSecret: TypeAlias = Callable[[str, str], Awaitable[str]]  # of a tenant, by its name
 
 
 class SecretRefused(InvalidRequest):
@@ -35,14 +38,21 @@ class SecretRefused(InvalidRequest):
         super().__init__(reason, field="secret", value=reference, allowed=allowed)
 
 
+class SecretUnavailable(Unavailable):
+    """Where a secret is kept cannot be asked now. The message has no value in it."""
+
+    code = "secret_unavailable"
+
+
 class Secrets(Protocol):
     """Where references lead."""
 
-    def resolve(self, reference: str) -> str:
-        """Return the value behind ``env:NAME`` or its like.
+    def resolve(self, reference: str, *, tenant: str) -> Coroutine[Any, Any, str]:
+        """Return the value behind ``env:NAME`` or its like, for a run of this tenant.
 
         Raises:
             SecretRefused: it may not be read here, or is not there. The message has no value in it.
+            Unavailable: it cannot be read now, and perhaps later.
         """
 
 
@@ -53,7 +63,8 @@ class EnvironmentSecrets:
         self._allowed = frozenset(allowed)
         self._variables = variables
 
-    def resolve(self, reference: str) -> str:
+    async def resolve(self, reference: str, *, tenant: str) -> str:
+        del tenant  # the operator's, for all
         name = reference.removeprefix("env:")
         if name not in self._allowed:
             allowed = "the operator of the worker may add it to secrets.environment"
@@ -71,7 +82,8 @@ class FileSecrets:
     def __init__(self, directory: Path) -> None:
         self._directory = directory.resolve()
 
-    def resolve(self, reference: str) -> str:
+    async def resolve(self, reference: str, *, tenant: str) -> str:
+        del tenant
         asked = reference.removeprefix("file:")
         allowed = f"use a file below {self._directory}, of up to {LONGEST_SECRET} bytes of text"
         try:
@@ -84,51 +96,82 @@ class FileSecrets:
         return content
 
 
+class StoredSecrets:
+    """``store:name``, of the run's own tenant: what it calls by that name, whatever others do."""
+
+    def __init__(self, open_secret: OpenSecret) -> None:
+        self._open = open_secret
+
+    async def resolve(self, reference: str, *, tenant: str) -> str:
+        try:
+            return await self._open(tenant, reference.removeprefix("store:"))
+        except NotFound:
+            reason, allowed = "is not there", "put it: mainspring secrets put NAME"
+        except InvalidRequest as error:  # sealed with a key that is not here, or changed by somebody
+            reason, allowed = f"does not open: {error.reason}", error.allowed
+        raise SecretRefused(f'"{reference}" {reason}', reference=reference, allowed=allowed) from None
+
+
 class SecretsByScheme:
     """Each reference to the provider of its scheme; without providers, no job has secrets."""
 
     def __init__(self, providers: Mapping[str, Secrets] | None = None) -> None:
         self._providers = dict(providers or {})
 
-    def resolve(self, reference: str) -> str:
+    def also(self, providers: Mapping[str, Secrets]) -> SecretsByScheme:
+        """Return these and others."""
+        return SecretsByScheme({**self._providers, **providers})
+
+    async def resolve(self, reference: str, *, tenant: str) -> str:
         provider = self._providers.get(reference.partition(":")[0])
         if provider is None:
             allowed = f"this worker knows {', '.join(sorted(self._providers)) or 'no secrets at all'}"
             raise SecretRefused(f'"{reference}" leads nowhere here', reference=reference, allowed=allowed)
-        return provider.resolve(reference)
+        return await provider.resolve(reference, tenant=tenant)
 
 
-class Mask:
-    """Puts ``***`` in place of every secret an attempt has used, however it is likely to be written."""
+class Remembered:
+    """Values of another provider, kept for a little: many runs that start at once ask once. Refusals are not kept."""
 
-    __slots__ = ("_forms", "longest")
+    def __init__(self, secrets: Secrets, env: Environment, *, keep_for: timedelta = KEEP_FOR) -> None:
+        self._secrets = secrets
+        self._env = env
+        self._keep_for = keep_for.total_seconds()
+        self._known: dict[tuple[str, str], tuple[float, asyncio.Task[str]]] = {}  # oldest first
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        forms = {form for value in values for form in _forms(value)}
-        self._forms = sorted(forms, key=len, reverse=True)  # the whole before its parts
-        self.longest = len(self._forms[0]) if self._forms else 0
+    async def resolve(self, reference: str, *, tenant: str) -> str:
+        key, now = (tenant, reference), self._env.monotonic()
+        self._forget(now)
+        if key not in self._known:
+            asking = asyncio.ensure_future(self._secrets.resolve(reference, tenant=tenant))
+            self._known[key] = now + self._keep_for, asking  # counted from before the question: never older than that
+            asking.add_done_callback(partial(self._asked, key))
+        return await asyncio.shield(self._known[key][1])  # whoever is cancelled leaves the others their answer
 
-    def __bool__(self) -> bool:
-        return bool(self._forms)
+    def _forget(self, now: float) -> None:
+        while self._known:
+            key, (until, _) = next(iter(self._known.items()))
+            if until > now and len(self._known) < _MOST_REMEMBERED:
+                return
+            del self._known[key]
 
-    def text(self, text: str) -> str:
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, HIDDEN)
-        return text
+    def _asked(self, key: tuple[str, str], asking: asyncio.Task[str]) -> None:
+        failed = asking.cancelled() or asking.exception() is not None
+        if failed and key in self._known and self._known[key][1] is asking:
+            del self._known[key]
 
-    def json(self, value: Json) -> Json:
-        """Return ``value`` with every text in it masked, keys included."""
-        match value:
-            case str():
-                return self.text(value)
-            case dict():
-                return {self.text(name): self.json(each) for name, each in value.items()}
-            case list():
-                return [self.json(each) for each in value]
-            case int() | float() if not isinstance(value, bool) and (shown := self.text(str(value))) != str(value):
-                return shown
-        return value
+
+async def opened(secrets: Secrets, payload: Json, *, tenant: str) -> tuple[Json, tuple[str, ...]]:
+    """Return a payload with the values of the secrets that it names, and these values, for masking.
+
+    Raises:
+        InvalidRequest: it names one that it may not have, or in a way that cannot be read.
+        Unavailable: where a secret is kept cannot be reached now.
+    """
+    values = dict.fromkeys(references_in(payload), "")
+    for reference in values:
+        values[reference] = await secrets.resolve(reference, tenant=tenant)
+    return with_secrets(payload, values), tuple(values.values())
 
 
 def _read(path: Path) -> str:
@@ -141,19 +184,3 @@ def _read(path: Path) -> str:
     if len(content) > LONGEST_SECRET:
         raise ValueError("too long")
     return content.decode().rstrip("\r\n")  # editors end files with a newline; no header may have one
-
-
-@lru_cache(maxsize=100)  # a worker uses the same few for ever, and this is slower than the request it serves
-def _forms(value: str) -> tuple[str, ...]:
-    parts = {value, *(part for part in value.split() if len(part) >= _SHORTEST_PART)}  # "Bearer 0451…": the latter too
-    parts -= {"Bearer", "Basic", "Digest", "Token", "token", "bearer", "basic"}
-    return tuple({form for part in parts for form in _spellings(part)})
-
-
-def _spellings(text: str) -> Iterable[str]:
-    yield text
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text)[1:-1].replace("/", r"\/")
-    yield quote(text, safe="")
-    yield quote_plus(text)
-    yield base64.b64encode(text.encode()).decode().rstrip("=")

@@ -101,6 +101,7 @@ class Request(msgspec.Struct, kw_only=True):
     schedule: bytes = b""  # JSON, for tasks that take a context
     last_success: LastSuccessSent | None = None
     lease: LeaseSent | None = None  # for tasks that take a context, which may settle their run themselves
+    hidden: tuple[str, ...] = ()  # secrets in the payload, which a result must not show
 
 
 class LeaseSent(msgspec.Struct, array_like=True):

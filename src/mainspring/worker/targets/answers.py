@@ -39,7 +39,7 @@ from mainspring.domain.job import Json
 from mainspring.domain.requests import HttpRequest
 from mainspring.domain.settling import LONGEST_MESSAGE, Discarded, ErrorInfo, Failed, Outcome, Succeeded
 from mainspring.domain.urls import Url
-from mainspring.worker.secrets import Mask
+from mainspring.worker.masking import Mask
 from mainspring.worker.targets.guard import refusal
 
 AGAIN: Final = (408, 425, 429)  # too slow, too early, too many: of 4xx, what may pass with time

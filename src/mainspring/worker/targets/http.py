@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final, Self
@@ -26,12 +26,14 @@ from aiohttp.abc import AbstractResolver
 from mainspring.domain.addresses import USUAL_PORTS, Network, Reach
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.ids import slot_text
+from mainspring.domain.references import names_secret
 from mainspring.domain.requests import ABSENT, LONGEST_BODY, HttpRequest, check_header, request_from_json
 from mainspring.domain.settling import Discarded, ErrorInfo, Failed, Outcome
 from mainspring.domain.urls import HIDDEN, Url, parse_url
 from mainspring.environment import Environment
 from mainspring.worker.attempt import Attempt
-from mainspring.worker.secrets import Mask, Secrets
+from mainspring.worker.masking import NOTHING_HIDDEN, Mask
+from mainspring.worker.secrets import Secrets, opened
 from mainspring.worker.targets.answers import Answer, judge, judge_error
 from mainspring.worker.targets.guard import guarded_connector
 from mainspring.worker.targets.signing import signature_headers
@@ -68,6 +70,7 @@ class _Exchange:
     secret_headers: dict[str, str]
     keys: tuple[str, ...]
     mask: Mask
+    secret_body: bool
     answer: Answer | None = None
     seen: list[str] = field(default_factory=list)  # URLs that redirected us
 
@@ -116,7 +119,7 @@ class HttpTarget:
     async def run(self, attempt: Attempt) -> Outcome:
         """Send the request and judge the answer. Raises nothing but cancellation, which closes the connection."""
         try:
-            return await self._run(self._prepared(attempt))
+            return await self._run(await self._prepared(attempt))
         except InvalidRequest as error:
             return Discarded(str(error))
         except Exception as error:  # noqa: BLE001 - a provider of secrets, or we: what it says may be secret
@@ -161,10 +164,18 @@ class HttpTarget:
             response.close()  # of no effect after the end of a body; before it, nothing is drained
         return answer
 
-    def _prepared(self, attempt: Attempt) -> _Exchange:
-        request = request_from_json(attempt.run.payload)
-        values = {name: self._secrets.resolve(reference) for name, reference in request.secret_headers.items()}
-        keys = tuple(key for reference in request.sign_with for key in self._secrets.resolve(reference).split())
+    async def _prepared(self, attempt: Attempt) -> _Exchange:
+        request, tenant = request_from_json(attempt.run.payload), attempt.run.job.tenant
+        values = {
+            name: await self._secrets.resolve(reference, tenant=tenant)
+            for name, reference in request.secret_headers.items()
+        }
+        signing = [await self._secrets.resolve(reference, tenant=tenant) for reference in request.sign_with]
+        keys = tuple(key for each in signing for key in each.split())
+        within: tuple[str, ...] = ()
+        if names_secret(request.json):
+            content, within = await opened(self._secrets, request.json, tenant=tenant)
+            request = replace(request, json=content)
         for name, value in values.items():
             check_header(name, value, field="payload.secret_headers")
         return _Exchange(
@@ -176,7 +187,8 @@ class HttpTarget:
             headers=self._headers(attempt, request),
             secret_headers=values,
             keys=keys,
-            mask=Mask((*values.values(), *keys)) if values or keys else _NOTHING_HIDDEN,
+            mask=Mask((*values.values(), *keys, *within)) if values or keys or within else NOTHING_HIDDEN,
+            secret_body=bool(within),
         )
 
     def _headers(self, attempt: Attempt, request: HttpRequest) -> dict[str, str]:
@@ -210,7 +222,6 @@ class HttpTarget:
         return headers
 
 
-_NOTHING_HIDDEN: Final = Mask()
 _slot_text: Final = lru_cache(maxsize=100)(slot_text)  # many runs share one
 _USUAL_CASE: Final = {"content-type": "Content-Type", "accept-encoding": "Accept-Encoding"}  # ours, if not theirs
 
@@ -271,7 +282,15 @@ def _redirect(exchange: _Exchange, status: int, url: Url) -> None:
     exchange.seen.append(exchange.url.text)
     if url.origin != exchange.url.origin:  # and it stays so, should they send us back
         exchange.secret_headers, exchange.keys = {}, ()
-    if (status == 303 and exchange.method != "HEAD") or (status in (301, 302) and exchange.method == "POST"):
+        if exchange.secret_body and not _body_is_dropped(exchange, status):
+            reason = "a redirect to another server would take a secret along, in its body"
+            allowed = "name the right place as the url"
+            raise InvalidRequest(reason, field="payload.redirects", value=HIDDEN, allowed=allowed)
+    if _body_is_dropped(exchange, status):
         exchange.method, exchange.body = "GET", None
         exchange.headers.pop("Content-Type", None)
     exchange.url = url
+
+
+def _body_is_dropped(exchange: _Exchange, status: int) -> bool:
+    return (status == 303 and exchange.method != "HEAD") or (status in (301, 302) and exchange.method == "POST")

@@ -7,7 +7,11 @@ environment: what it needs beyond the variables below, its own entry in the list
 ::
 
     ShellTarget({"backup": ["/usr/local/bin/backup", "--quiet", "--"]})  # the operator
-    {"command": "backup", "args": ["customers"], "stdin": "…"}  # the job
+    {
+        "command": "backup",
+        "args": ["customers"],
+        "stdin": "…",
+    }  # the job; {"$secret": "env:NAME"} as stdin, if open to it
 
 Not promised. What a program makes of its arguments: where they must not be options, end the entry with ``--``.
 
@@ -35,11 +39,14 @@ from typing import Final, NoReturn
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.ids import slot_text
 from mainspring.domain.job import Json
+from mainspring.domain.references import names_secret
 from mainspring.domain.settling import Discarded, ErrorInfo, Failed, Outcome, Succeeded
 from mainspring.service import shielded
 from mainspring.tasks.context import Output
 from mainspring.worker.attempt import Attempt
+from mainspring.worker.opening import with_secrets
 from mainspring.worker.pipes import Pipe
+from mainspring.worker.secrets import Secrets, SecretsByScheme
 
 USUAL_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MOST_ARGUMENTS: Final = 100
@@ -69,6 +76,7 @@ class ShellTarget:
         grace: timedelta = timedelta(seconds=5),
         path: str = USUAL_PATH,
         directory: Path = Path("/"),
+        secrets: Secrets | None = None,
     ) -> None:
         """Take the list: names, each with the program and its first arguments.
 
@@ -83,9 +91,19 @@ class ShellTarget:
         self._grace = grace
         self._path = path
         self._directory = directory
+        self._with_secrets = with_secrets(self._run, secrets or SecretsByScheme())
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Run the command to its end. Raises nothing but cancellation, and that when all it started has ended."""
+        payload = attempt.run.payload
+        if not names_secret(payload):
+            return await self._run(attempt)
+        if not isinstance(payload, Mapping) or names_secret([payload[name] for name in payload if name != "stdin"]):
+            reason = "a secret there would be seen by everybody on the machine"
+            return Discarded(f"payload: {reason}; use one as stdin, which nobody else can read")
+        return await self._with_secrets(attempt)
+
+    async def _run(self, attempt: Attempt) -> Outcome:
         try:
             request = read_request(attempt.run.payload)
             if request.command not in self._commands:
