@@ -29,3 +29,8 @@ def isolated(number: int) -> None:
 async def now() -> float:
     """Return when it began: CLOCK_MONOTONIC is the same in all processes of a machine."""
     return time.monotonic()
+
+
+@task
+async def noop() -> None:
+    """Do nothing, every second."""

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .postgres import db, dsn, server, template
+from .redis import redis_server
 
-__all__ = ["db", "dsn", "server", "template"]  # fixtures, for every folder that asks for one
+__all__ = ["db", "dsn", "redis_server", "server", "template"]  # fixtures, for every folder that asks for one
 
 # Ids of the failure catalogue that this release answers for. Each needs a passing test marked `covers`.
 DUE = tuple((Path(__file__).parent / "failure_ids.txt").read_text().split())

@@ -2,7 +2,7 @@
 
 python tools/conformance.py           writes the page
 python tools/conformance.py --check   exits with 1 if the page is not what the vectors say
-"""  # noqa: INP001  # a script, imported only by its test
+"""
 
 from __future__ import annotations
 

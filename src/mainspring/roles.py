@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mainspring.config import Settings
-from mainspring.domain.errors import UnknownTask
+from mainspring.domain.errors import InvalidRequest, UnknownTask
 from mainspring.domain.firing import FireReport
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job
@@ -25,6 +25,7 @@ from mainspring.engines.poll import Poll
 from mainspring.environment import Environment
 from mainspring.insight.audit import run_audit
 from mainspring.insight.report import AuditReport
+from mainspring.sealing import Sealer, own_secret, read_sealer
 from mainspring.service import Service, Stop, run_all
 from mainspring.store import nodes
 from mainspring.store.changes import declare_job
@@ -36,10 +37,18 @@ from mainspring.store.history import make_partitions
 from mainspring.store.jobs import Definitions, put_missing
 from mainspring.store.migrations import migrate
 from mainspring.store.reading import last_success
-from mainspring.store.slots import Evidence, evidence
+from mainspring.store.secrets import (
+    Rotated,
+    SecretView,
+    delete_secret,
+    list_secrets,
+    open_secret,
+    put_secret,
+    rotate_secrets,
+)
 from mainspring.tasks.context import LastSuccess
 from mainspring.tasks.loading import Registry
-from mainspring.telemetry.events import Events, NodeRegistered
+from mainspring.telemetry.events import Events, Listening, NodeRegistered
 from mainspring.upkeep.guardian import Guardian, Watch
 from mainspring.upkeep.heartbeat import Heartbeat
 from mainspring.upkeep.partitions import Partitions
@@ -47,8 +56,16 @@ from mainspring.upkeep.pulse import Pulse
 from mainspring.worker.attempt import Target
 from mainspring.worker.pool import PoolConfig, WorkerPool
 from mainspring.worker.runner import Runner, open_runner
-from mainspring.worker.secrets import EnvironmentSecrets, FileSecrets, Secrets, SecretsByScheme
+from mainspring.worker.secrets import (
+    EnvironmentSecrets,
+    FileSecrets,
+    Remembered,
+    Secrets,
+    SecretsByScheme,
+    StoredSecrets,
+)
 from mainspring.worker.transcript import Transcript
+from mainspring.worker.vault import VaultConfig, VaultSecrets
 
 if TYPE_CHECKING:
     from mainspring.worker.targets.http import HttpConfig
@@ -61,7 +78,9 @@ class Targets:
     """What the workers of a node may call besides Python tasks."""
 
     http: HttpConfig | None  # None: no HTTP jobs here
-    secrets: Secrets = field(default_factory=SecretsByScheme)  # none, unless an operator releases some
+    secrets: SecretsByScheme = field(default_factory=SecretsByScheme)  # none, unless an operator releases some
+    sealer: Sealer | None = None  # opens what tenants have put into the store
+    vault: VaultConfig | None = None
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)  # for the shell target; none: there is none
 
 
@@ -77,10 +96,12 @@ class NodeSettings:
     heartbeat_every: timedelta = nodes.HEARTBEAT_EVERY
     keep_for: timedelta = timedelta(days=30)  # history; dead letters stay until somebody closes them
     targets: Targets | None = None  # None: Python tasks only
+    api: Settings | None = None  # None: no API here
+    any_port: bool = False  # for it, should its own be taken: two of these on one laptop are no mistake
     pulse: bool = False  # heartbeats from a process of their own, for workers whose tasks may block the loop
 
 
-def node_settings(settings: Settings, *, scheduler: bool, worker: bool) -> NodeSettings:
+def node_settings(settings: Settings, *, scheduler: bool, worker: bool, api: bool = False) -> NodeSettings:
     """Return what a process does in these roles, as its operator has set it."""
     grace, cancel_every = settings.worker.grace, settings.worker.cancel_every
     pools = [
@@ -95,6 +116,7 @@ def node_settings(settings: Settings, *, scheduler: bool, worker: bool) -> NodeS
         heartbeat_every=settings.cluster.heartbeat_every,
         keep_for=settings.history.keep_for,
         targets=_targets(settings) if worker else None,
+        api=settings if api else None,
         pulse=worker,
     )
 
@@ -115,8 +137,33 @@ def _targets(settings: Settings) -> Targets:
     if settings.secrets.directory is not None:
         providers["file"] = FileSecrets(settings.secrets.directory)
     return Targets(
-        http=config if http.enabled else None, secrets=SecretsByScheme(providers), commands=settings.shell.commands
+        http=config if http.enabled else None,
+        secrets=SecretsByScheme(providers),
+        sealer=sealer_of(settings) if settings.secrets.seal_with else None,
+        vault=_vault(settings),
+        commands=settings.shell.commands,
     )
+
+
+def sealer_of(settings: Settings) -> Sealer:
+    """Return what seals and opens the secrets of tenants.
+
+    Raises:
+        InvalidRequest: no key is set, or what is named is none.
+    """
+    named = settings.secrets
+    return read_sealer(named.seal_with, named.also_open_with, os.environ)
+
+
+def _vault(settings: Settings) -> VaultConfig | None:
+    named = settings.secrets
+    if named.vault_url is None:
+        return None
+    if named.vault_token is None:
+        allowed = "name the token, env:NAME or file:/path, or take secrets.vault_url away"
+        raise InvalidRequest("a vault wants one", field="secrets.vault_token", value=None, allowed=allowed)
+    token = partial(own_secret, named.vault_token, os.environ, field="secrets.vault_token")
+    return VaultConfig(url=named.vault_url, token=token, mount=named.vault_mount, prefix=named.vault_prefix)
 
 
 @asynccontextmanager
@@ -134,7 +181,9 @@ async def run_node(
     """Register as a new node and run its services until the stop."""
     async with AsyncExitStack() as stack:
         timeline = await nodes.timeline(db)
-        targets = {} if settings.targets is None else await _open_targets(stack, settings.targets, env)
+        wanted = settings.targets
+        secrets = SecretsByScheme() if wanted is None else await _open_secrets(stack, wanted, db, env)
+        targets = {} if wanted is None else await _open_targets(stack, wanted, secrets, env)
         last = partial(_last_success, db)
         runner = await open_runner(
             stack,
@@ -144,19 +193,43 @@ async def run_node(
             timeline=timeline,
             targets=targets,
             find_last_success=last,
+            secrets=secrets,
         )
-        await _run_node(settings, stop, db=db, env=env, events=events, runner=runner)
+        beside: Sequence[Service] = ()
+        if settings.api is not None:
+            from mainspring.api.build import open_api  # noqa: PLC0415 - a server worth 200 ms
+
+            api = await stack.enter_async_context(
+                open_api(settings.api, db=db, env=env, events=events, or_any_port=settings.any_port)
+            )
+            beside = api.services
+            events.emit(Listening(url=api.url, authenticated=not api.open))
+        await _run_node(settings, stop, db=db, env=env, events=events, runner=runner, beside=beside)
 
 
-async def _open_targets(stack: AsyncExitStack, wanted: Targets, env: Environment) -> dict[str, Target]:
+async def _open_secrets(stack: AsyncExitStack, wanted: Targets, db: Database, env: Environment) -> SecretsByScheme:
+    others: dict[str, Secrets] = {}
+    if wanted.sealer is not None:
+        sealer = wanted.sealer
+        stored = StoredSecrets(lambda tenant, name: open_secret(db, tenant, name, sealer))
+        others["store"] = Remembered(stored, env)
+    if wanted.vault is not None:
+        vault = await stack.enter_async_context(VaultSecrets(wanted.vault))
+        others["vault"] = Remembered(vault, env)
+    return wanted.secrets.also(others)
+
+
+async def _open_targets(
+    stack: AsyncExitStack, wanted: Targets, secrets: Secrets, env: Environment
+) -> dict[str, Target]:
     from mainspring.worker.targets.http import HttpTarget  # noqa: PLC0415 - a client worth 200 ms
     from mainspring.worker.targets.shell import ShellTarget  # noqa: PLC0415
 
     targets: dict[str, Target] = {}
     if wanted.http is not None:
-        targets["http"] = await stack.enter_async_context(HttpTarget(wanted.http, wanted.secrets, env))
+        targets["http"] = await stack.enter_async_context(HttpTarget(wanted.http, secrets, env))
     if wanted.commands:
-        targets["shell"] = ShellTarget(wanted.commands)
+        targets["shell"] = ShellTarget(wanted.commands, secrets=secrets)
     return targets
 
 
@@ -170,7 +243,14 @@ async def _last_success(db: Database, run: ClaimedRun) -> LastSuccess | None:
 
 
 async def _run_node(
-    settings: NodeSettings, stop: Stop, *, db: Database, env: Environment, events: Events, runner: Runner
+    settings: NodeSettings,
+    stop: Stop,
+    *,
+    db: Database,
+    env: Environment,
+    events: Events,
+    runner: Runner,
+    beside: Sequence[Service],
 ) -> None:
     works = nodes.Works(
         pools=[pool.pool for pool in settings.pools],
@@ -208,7 +288,7 @@ async def _run_node(
         )
         for pool in settings.pools
     ]
-    services: list[Service] = [heartbeat, *pools, *([transcript] if pools else [])]
+    services: list[Service] = [heartbeat, *pools, *([transcript] if pools else []), *beside]
     if pools and not db.pooled:
         services.append(Ear(db, lambda pool: _look_at(pools, pool)))
     if settings.engine is not None:
@@ -261,16 +341,37 @@ async def declare_tasks(db: Database, env: Environment, registry: Registry) -> l
     return sorted(registry.names)
 
 
-async def evidence_of(dsn: str, job: str, instant: datetime) -> Evidence:
-    """Read what the ledger at ``dsn`` knows about a job at an instant."""
-    async with open_ledger(dsn) as db:
-        return await evidence(db, job, instant)
-
-
 async def audit_of(dsn: str, start: datetime, end: datetime, tenant: str | None) -> AuditReport:
     """Judge the ledger at ``dsn``."""
     async with open_ledger(dsn) as db:
         return await run_audit(db, start=start, end=end, tenant=tenant)
+
+
+@asynccontextmanager
+async def open_secrets(dsn: str, settings: Settings) -> AsyncIterator[Drawer]:
+    """Connect to the secrets of tenants at ``dsn``."""
+    async with open_database(dsn) as db:
+        yield Drawer(db, settings)
+
+
+class Drawer:
+    """The secrets of tenants, for whoever keeps them: a key is needed only where something is sealed."""
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._settings = settings
+
+    async def put(self, tenant: str, name: str, value: str, *, author: str) -> SecretView:
+        return await put_secret(self._db, tenant, name, value, sealer_of(self._settings), author=author)
+
+    async def list(self, tenant: str) -> Sequence[SecretView]:
+        return await list_secrets(self._db, tenant)
+
+    async def delete(self, tenant: str, name: str) -> int:
+        return await delete_secret(self._db, tenant, name)
+
+    def rotate(self) -> AsyncIterator[Rotated]:
+        return rotate_secrets(self._db, sealer_of(self._settings))
 
 
 def _grant(pools: Sequence[WorkerPool], wish: nodes.Wish, stop: Stop) -> None:
@@ -292,5 +393,5 @@ def _room(settings: NodeSettings) -> int:
 
 
 def _role(settings: NodeSettings) -> str:
-    parts = (["scheduler"] if settings.engine else []) + (["worker"] if settings.pools else [])
-    return "+".join(parts)
+    parts = {"api": settings.api, "scheduler": settings.engine, "worker": settings.pools}
+    return "+".join(role for role, wanted in parts.items() if wanted)

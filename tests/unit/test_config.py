@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.config import Loaded, Secret, Settings, Severity, load, settings_or_raise
+from mainspring.config.values import TokenKey
 from mainspring.domain.errors import InvalidRequest
 from mainspring.engines.base import Rhythm
 from mainspring.store import nodes
@@ -14,6 +15,10 @@ from mainspring.worker.pool import PoolConfig
 from mainspring.worker.targets.http import HttpConfig
 
 DSN = "postgresql://jobs:correct-horse@db:5432/jobs"
+JWKS = "https://issuer.example/keys"
+HMAC_KEY = '[{"kid": "a", "algorithm": "HS256", "secret": "env:TOKEN_SECRET"}]'
+PUBLIC_KEY = '[{"kid": "a", "algorithm": "RS256", "public_key_file": "/nonexistent"}]'
+TRUSTED = {"AUTH__ISSUER": "them", "AUTH__AUDIENCE": "us"}
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +141,94 @@ def test_every_kind_of_value_in_the_environment() -> None:
     assert (loaded.settings.scheduler.engine, loaded.settings.log.format) == ("poll", "json")
 
 
+def test_keys_of_tokens_in_a_file_and_in_the_environment() -> None:
+    path = written("""
+        [auth]
+        issuer = "https://issuer.example"
+        audience = "mainspring"
+        required = true
+        algorithms = ["ES256"]
+        leeway = "30s"
+        [[auth.keys]]
+        kid = "a"
+        algorithm = "HS256"
+        secret = "env:TOKEN_SECRET"
+        [[auth.keys]]
+        kid = "b"
+        algorithm = "EdDSA"
+        public_key_file = "/etc/hosts"
+        """)
+
+    loaded = load(environ={"TOKEN_SECRET": "x" * 32})
+    from_variable = load("/dev/null", environ={"MAINSPRING_AUTH__KEYS": HMAC_KEY}).settings.auth
+
+    assert problems(loaded) == []
+    assert loaded.sources["auth.keys"] == path
+    one, two = loaded.settings.auth.keys
+    assert one == TokenKey(kid="a", algorithm="HS256", secret="env:TOKEN_SECRET")
+    assert two == TokenKey(kid="b", algorithm="EdDSA", public_key_file=Path("/etc/hosts"))
+    assert (loaded.settings.auth.required, loaded.settings.auth.algorithms) == (True, ("ES256",))
+    assert loaded.settings.shown()["auth.keys"] == ["a (HS256)", "b (EdDSA)"]
+    assert from_variable.keys == (one,)
+    assert from_variable.takes_tokens
+    assert not Settings().auth.takes_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "because"),
+    [
+        ("AUTH__KEYS", "{}", "auth.keys", "it is no list of keys"),
+        ("AUTH__KEYS", "correct-horse", "auth.keys", "it is no list of keys"),
+        ("AUTH__KEYS", '[{"algorithm": "HS256", "secret": "env:S"}]', "auth.keys.kid", "is no text"),
+        ("AUTH__KEYS", '[{"kid": "a", "secret": "env:S"}]', "auth.keys.algorithm", "is no choice"),
+        ("AUTH__KEYS", HMAC_KEY.replace("HS256", "none"), "auth.keys.algorithm", "is no choice"),
+        ("AUTH__KEYS", HMAC_KEY.replace("HS256", "HS256,RS256"), "auth.keys.algorithm", "is no choice"),
+        ("AUTH__KEYS", HMAC_KEY.replace("HS256", "RS256"), "auth.keys", '"a" has algorithm, kid, secret'),
+        ("AUTH__KEYS", PUBLIC_KEY.replace("RS256", "HS256"), "auth.keys", '"a" has algorithm, kid, public_key_file'),
+        ("AUTH__KEYS", HMAC_KEY.replace("env:TOKEN_SECRET", "correct-horse"), "auth.keys.secret", "it is no reference"),
+        ("AUTH__KEYS", PUBLIC_KEY.replace("/non", "non"), "auth.keys.public_key_file", "is relative"),
+        ("AUTH__KEYS", f"[{HMAC_KEY[1:-1]}, {HMAC_KEY[1:-1]}]", "auth.keys", 'two keys have the kid "a"'),
+        ("AUTH__ALGORITHMS", "HS256", "auth.algorithms", "is no choice"),
+        ("AUTH__JWKS_URL", "http://issuer.example/keys", "auth.jwks_url", "it is no URL that can be trusted"),
+        ("AUTH__JWKS_URL", "http://127.0.0.1.issuer.example/", "auth.jwks_url", "it is no URL that can be trusted"),
+        ("AUTH__JWKS_URL", "https://", "auth.jwks_url", "it is no URL that can be trusted"),
+        ("AUTH__JWKS_URL", "https://issuer:99999/", "auth.jwks_url", "it is no URL that can be trusted"),
+        ("AUTH__JWKS_URL", "file:///etc/passwd", "auth.jwks_url", "it is no URL that can be trusted"),
+        ("AUTH__JWKS_URL", "https://a:correct-horse@issuer.example/", "auth.jwks_url", "it has a password in it"),
+        ("AUTH__JWKS_FILE", "keys.json", "auth.jwks_file", "is relative"),
+        ("AUTH__LEEWAY", "61s", "auth.leeway", "is out of bounds"),
+        ("AUTH__REQUIRED", "perhaps", "auth.required", "is no choice"),
+        ("API__PORT", "65536", "api.port", "is out of bounds"),
+        ("API__HOST", " ", "api.host", "is no text"),
+        ("API__LARGEST_BODY", "1", "api.largest_body", "is out of bounds"),
+        ("REDIS__URL", "http://:correct-horse@redis", "redis.url", "it is no address of a Redis"),
+        ("REDIS__URL", "redis:///0", "redis.url", "it is no address of a Redis"),
+    ],
+)
+def test_what_cannot_be_set_for_the_api(name: str, value: str, field: str, because: str) -> None:
+    loaded = load(environ={f"MAINSPRING_{name}": value})
+
+    (problem,) = loaded.errors
+    assert problem.field == field
+    assert because in problem.reason
+    assert "horse" not in str(loaded.problems)
+
+
+def test_a_key_set_on_this_machine_needs_no_tls() -> None:
+    for url in ("http://127.0.0.1:9000/keys", "http://localhost/keys", "http://[::1]:9000/keys", JWKS):
+        loaded = load(environ={"MAINSPRING_AUTH__JWKS_URL": url})
+
+        assert (loaded.settings.auth.jwks_url, loaded.errors) == (url, ())
+
+
+def test_two_key_sets_are_one_too_many() -> None:
+    environ = {"JWKS_URL": JWKS, "JWKS_FILE": "/etc/hosts", "ISSUER": "them", "AUDIENCE": "us"}
+
+    (problem,) = load(environ={f"MAINSPRING_AUTH__{name}": value for name, value in environ.items()}).problems
+
+    assert problem.remedy == "keep one of the two"
+
+
 def test_the_long_name_of_the_dsn_wins() -> None:
     environ = {"MAINSPRING_DSN": DSN, "MAINSPRING_DATABASE__DSN": "postgresql://other/jobs"}
 
@@ -226,6 +319,13 @@ def test_empty_variables_and_those_of_others_do_not_count() -> None:
         ({"SECRETS__ENVIRONMENT": "API_TOKEN"}, "secrets.environment", "API_TOKEN is not set here"),
         ({"SECRETS__ENVIRONMENT": "MAINSPRING_DSN"}, "secrets.environment", "the server's own"),
         ({"SECRETS__DIRECTORY": "/nonexistent"}, "secrets.directory", "is no directory here"),
+        ({**TRUSTED, "AUTH__KEYS": HMAC_KEY}, "auth.keys", "TOKEN_SECRET, the secret of a, is not set here"),
+        ({**TRUSTED, "AUTH__KEYS": PUBLIC_KEY}, "auth.keys", "/nonexistent is no file here"),
+        ({**TRUSTED, "AUTH__JWKS_FILE": "/nonexistent"}, "auth.jwks_file", "is no file here"),
+        ({"AUTH__AUDIENCE": "us", "AUTH__JWKS_URL": JWKS}, "auth.issuer", "wherever it comes from"),
+        ({"AUTH__ISSUER": "them", "AUTH__JWKS_URL": JWKS}, "auth.audience", "the API refuses to start"),
+        ({**TRUSTED, "AUTH__JWKS_URL": JWKS, "AUTH__REQUIRED": "no"}, "auth.required", "asked of nobody"),
+        ({"API__HOST": "0.0.0.0", "AUTH__REQUIRED": "no"}, "auth.required", "can be reached from elsewhere"),
     ],
 )
 def test_what_will_probably_not_do_what_is_meant(environ: dict[str, str], field: str, because: str) -> None:
@@ -248,6 +348,8 @@ def test_what_will_probably_not_do_what_is_meant(environ: dict[str, str], field:
         ),
         ("postgresql://jobs@db:5432/jobs", "postgresql://jobs@db:5432/jobs"),
         ("host=db password=horse", "***"),
+        ("redis://:horse@redis:6379/0", "redis://:***@redis:6379/0"),
+        ("rediss://jobs:horse@redis/0", "rediss://jobs:***@redis/0"),
     ],
 )
 def test_a_password_is_never_shown(dsn: str, shown: str) -> None:

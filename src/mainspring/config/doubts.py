@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from mainspring.config.settings import Settings
+from mainspring.config.values import on_loopback
 from mainspring.domain.durations import format_duration
 
 
@@ -22,6 +23,7 @@ def doubts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Doubt]:
     yield from _worker(settings)
     yield from _http(settings)
     yield from _secrets(settings, environ)
+    yield from _auth(settings, environ)
     if settings.history.keep_for < timedelta(days=1):
         keep_for = format_duration(settings.history.keep_for)
         yield Doubt("history.keep_for", f"history is dropped in whole days, {keep_for} is less", "use 1d or more")
@@ -74,3 +76,28 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> Iterator[Doubt]:
     directory = settings.secrets.directory
     if directory is not None and not directory.is_dir():
         yield Doubt("secrets.directory", f"{directory} is no directory here", "make it, or correct the path")
+
+
+def _auth(settings: Settings, environ: Mapping[str, str]) -> Iterator[Doubt]:
+    auth = settings.auth
+    for key in auth.keys:
+        name = (key.secret or "").removeprefix("env:")
+        if key.secret == f"env:{name}" and not environ.get(name):
+            yield Doubt(
+                "auth.keys", f"{name}, the secret of {key.kid}, is not set here", "set it where the API is started"
+            )
+        if key.public_key_file is not None and not key.public_key_file.is_file():
+            yield Doubt("auth.keys", f"{key.public_key_file} is no file here", "make it, or correct the path")
+    if auth.jwks_file is not None and not auth.jwks_file.is_file():
+        yield Doubt("auth.jwks_file", f"{auth.jwks_file} is no file here", "make it, or correct the path")
+    if auth.jwks_file is not None and auth.jwks_url is not None:
+        yield Doubt("auth.jwks_file", "the API refuses to start: auth.jwks_url is set, too", "keep one of the two")
+    for name, value in (("auth.issuer", auth.issuer), ("auth.audience", auth.audience)):
+        if auth.takes_tokens and value is None:
+            reason = "the API refuses to start: a token would be good wherever it comes from"
+            yield Doubt(name, reason, f"set {name} to what your tokens say, or take the keys away")
+    if auth.required is False and auth.takes_tokens:
+        yield Doubt("auth.required", "it is false, so that the keys of auth are asked of nobody", "leave it out")
+    if auth.required is False and not on_loopback(settings.api.host):
+        reason = f"the API refuses to start: {settings.api.host} can be reached from elsewhere"
+        yield Doubt("auth.required", reason, "leave it out, or use api.host = 127.0.0.1")

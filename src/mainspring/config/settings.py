@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_type_hints
 
 from mainspring.config import values
-from mainspring.config.values import Secret
+from mainspring.config.values import PUBLIC_ALGORITHMS, Secret, TokenKey
 from mainspring.domain.addresses import USUAL_PORTS, Network
 from mainspring.domain.durations import format_duration
 from mainspring.domain.job import LONG, SHORT, Json
@@ -77,6 +77,52 @@ class ShellSettings:
 class SecretsSettings:
     environment: Texts = ()  # variables that jobs may name
     directory: Annotated[Path | None, values.directory] = None  # files below it, too
+    seal_with: Annotated[str | None, values.own_reference] = None  # the key of what is put by `mainspring secrets`
+    also_open_with: Annotated[tuple[str, ...], values.own_references] = ()  # older keys, until everything is rotated
+    vault_url: Annotated[str | None, values.guarded_url] = None
+    vault_token: Annotated[str | None, values.own_reference] = None
+    vault_mount: Annotated[str, values.vault_path] = "secret"
+    vault_prefix: Annotated[str, values.vault_path] = "mainspring/{tenant}/"  # all that a tenant can name is below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    host: Annotated[str, values.text] = "127.0.0.1"  # anywhere else: only with authentication
+    port: Annotated[int, values.whole(0, 65_535)] = 8080  # 0: any that is free
+    largest_body: Annotated[int, values.whole(1_024, 1 << 30)] = 16 << 20  # bytes
+    deepest_json: Annotated[int, values.whole(4, 500)] = 64
+    request_timeout: Annotated[timedelta, values.length("100ms", "10m")] = timedelta(seconds=30)
+    drain: Annotated[timedelta, values.length("100ms", "10m")] = timedelta(seconds=10)  # for requests at a stop
+    most_streams: Annotated[int, values.whole(1, 100_000)] = 2_000
+    docs: Annotated[bool, values.flag] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthSettings:
+    required: Annotated[bool | None, values.flag] = None  # None: unless on loopback without keys
+    keys: Annotated[tuple[TokenKey, ...], values.token_keys] = ()
+    jwks_url: Annotated[str | None, values.guarded_url] = None
+    jwks_file: Annotated[Path | None, values.file] = None
+    jwks_every: Annotated[timedelta, values.length("10s", "1d")] = timedelta(minutes=5)
+    jwks_keep_for: Annotated[timedelta, values.length("1m", "30d")] = timedelta(days=1)  # while the source is away
+    algorithms: Annotated[tuple[str, ...], values.choices(*PUBLIC_ALGORITHMS)] = ("RS256", "ES256", "EdDSA")  # of JWKS
+    issuer: Annotated[str | None, values.text] = None
+    audience: Annotated[str | None, values.text] = None
+    leeway: Annotated[timedelta, values.length("1ms", "60s")] = timedelta(seconds=10)  # between our clock and theirs
+    longest_token: Annotated[timedelta, values.length("1m", "30d")] = timedelta(days=1)
+    tenant_claim: Annotated[str, values.text] = "tenant"
+    role_claim: Annotated[str, values.text] = "role"
+    cluster_claim: Annotated[str, values.text] = "cluster"
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether anything is set that tokens can be checked with."""
+        return bool(self.keys or self.jwks_url or self.jwks_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings:
+    url: Annotated[Secret | None, values.redis_address] = None  # None: rate limits are counted by each process alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +146,9 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     shell: ShellSettings = field(default_factory=ShellSettings)
     secrets: SecretsSettings = field(default_factory=SecretsSettings)
+    api: ApiSettings = field(default_factory=ApiSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     log: LogSettings = field(default_factory=LogSettings)
 

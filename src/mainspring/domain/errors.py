@@ -1,16 +1,20 @@
 """The whole error tree, divided by what the caller can do about it.
 
 MainspringError
-  InvalidRequest      change the request        InvalidSchedule, UnknownZone, UnknownTask, WrongDatabase
+  InvalidRequest      change the request        InvalidSchedule, UnknownZone, UnknownTask, WrongDatabase,
+                                                InlineSecret, KeyReused
   NotFound            there is no such thing, or not for this tenant
-  Conflict            look again, then decide   IllegalTransition, StaleVersion
-  Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable
+  Conflict            look again, then decide   IllegalTransition, StaleVersion, InProgress
+  Unauthenticated     say who you are           a key or token is missing, not valid, expired, revoked
+  Forbidden           ask for more rights       what you are does not allow it
+  Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable, RateLimited
   Superseded          stop: another owns it now LeaseLost, NodeDeclaredDead
   RunFailed           the run you waited for came to nothing   RunCancelled
   BrokenInvariant     a bug of ours; please report
 Signal (not errors: a task raises one to steer its own run; see signals.py)   Retry, Discard, Snooze
 """
 
+from datetime import timedelta
 from typing import ClassVar
 
 
@@ -69,6 +73,27 @@ class UnknownTask(InvalidRequest):
     code = "unknown_task"
 
 
+class InlineSecret(InvalidRequest):
+    """A secret is written out where only a reference to one may be; it is named by its path, and not repeated.
+
+    >>> str(InlineSecret("payload.smtp[0].password", why="its name says so"))
+    'payload.smtp[0].password: this is a secret, \
+its name says so; use a reference such as {"$secret": "env:NAME"}, or file:, store:, vault:'
+    """
+
+    code = "inline_secret"
+
+    def __init__(self, path: str, *, why: str) -> None:
+        allowed = 'use a reference such as {"$secret": "env:NAME"}, or file:, store:, vault:'
+        super().__init__(f"this is a secret, {why}", field=path, value="***", allowed=allowed)
+
+
+class KeyReused(InvalidRequest):
+    """An idempotency key came before, with another request. A new request needs a new key."""
+
+    code = "idempotency_key_reused"
+
+
 class WrongDatabase(InvalidRequest):
     """The database is reached and cannot be used: too old, newer than this code, or not durable."""
 
@@ -93,10 +118,56 @@ class Conflict(MainspringError):
     exit_status = 4
 
 
+class AlreadyExists(Conflict):
+    """Something has that name already."""
+
+    code = "already_exists"
+
+
 class StaleVersion(Conflict):
     """The job was changed by somebody else meanwhile."""
 
     code = "stale_version"
+
+
+class InProgress(Conflict):
+    """The same request, by its idempotency key, is being worked on. Ask again in a moment."""
+
+    code = "request_in_progress"
+
+
+class Unauthenticated(MainspringError):
+    """Nobody knows who is asking. ``reason`` is one of a few words, and never a detail about keys.
+
+    >>> Unauthenticated("the token is not valid; get a new one", reason="expired").challenge
+    'Bearer realm="mainspring", error="invalid_token", error_description="expired"'
+    """
+
+    code = "unauthenticated"
+    exit_status = 5
+
+    def __init__(self, message: str, *, reason: str = "missing") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    @property
+    def challenge(self) -> str:
+        """What the header WWW-Authenticate says (RFC 6750): no error when nothing was sent."""
+        plain = 'Bearer realm="mainspring"'
+        if self.reason == "missing":
+            return plain
+        return f'{plain}, error="invalid_token", error_description="{self.reason}"'
+
+
+class Forbidden(MainspringError):
+    """It is known who is asking, and that does not allow it. Ask somebody with more rights.
+
+    >>> Forbidden("jobs:write is not open to the role viewer").exit_status
+    5
+    """
+
+    code = "forbidden"
+    exit_status = 5
 
 
 class Unavailable(MainspringError):
@@ -110,6 +181,16 @@ class StoreUnavailable(Unavailable):
     """The database cannot be reached. Written or not, nobody knows."""
 
     code = "store_unavailable"
+
+
+class RateLimited(Unavailable):
+    """The tenant has asked more than it may at a time. The same request is welcome after ``retry_after``."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after: timedelta) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Superseded(MainspringError):

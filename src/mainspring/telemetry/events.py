@@ -23,6 +23,14 @@ class NodeRegistered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """The API can be reached."""
+
+    url: str
+    authenticated: bool  # False: no key is asked for, and only this machine can reach it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDeclaredDead:
     """A peer whose lease had run out was declared dead, for good, by this node."""
 
@@ -136,6 +144,7 @@ class ServiceStopped:
 
 AnyEvent: TypeAlias = (
     NodeRegistered
+    | Listening
     | NodeDeclaredDead
     | LeadershipTaken
     | LeadershipLost

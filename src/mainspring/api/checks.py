@@ -1,0 +1,147 @@
+"""What a tenant may write: how many jobs, how often they fire, which tasks, how large, and no secret in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from mainspring.api.tenancy import Tenancy
+from mainspring.domain.access import Principal
+from mainspring.domain.durations import format_duration
+from mainspring.domain.errors import InvalidRequest, UnknownTask
+from mainspring.domain.inline import check_inline
+from mainspring.domain.job import Job, Json
+from mainspring.domain.schedule import Schedule
+from mainspring.domain.tenants import Quotas
+from mainspring.environment import Environment
+from mainspring.http import HttpCall
+from mainspring.store import reading, tenants
+from mainspring.store.database import Database
+
+_SECOND: Final = timedelta(seconds=1)
+_LOOKED_AT: Final = 400  # slots, to find the two that are closest
+_KEPT_FOR: Final = 2.0
+_FROM: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class OverQuota(InvalidRequest):
+    """The tenant has as much of it as it may."""
+
+    code = "over_quota"
+
+
+class Checks:
+    """Refuses what a tenant may not write."""
+
+    def __init__(self, db: Database, tenancy: Tenancy, env: Environment) -> None:
+        self._db = db
+        self._tenancy = tenancy
+        self._env = env
+        self._tasks: tuple[float, frozenset[str] | None] = (0.0, None)
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    async def new_jobs(
+        self, principal: Principal, jobs: Sequence[Job], *, more: int | None = None, batch: bool = False
+    ) -> None:
+        """Refuse definitions that this tenant may not have; ``more`` of them are new, all unless told.
+
+        In a batch a field is named with the place of its job, also if there is one job only.
+
+        Raises:
+            InvalidRequest: there is one.
+        """
+        quotas = await self._tenancy.quotas(principal.tenant)
+        self._batch(quotas, len(jobs), "jobs")
+        known = await self._known_tasks()
+        for place, job in enumerate(jobs):
+            try:
+                _check(job, quotas, known)
+            except InvalidRequest as error:
+                if not batch:
+                    raise
+                raise _at(error, place) from None
+        await self._room(principal.tenant, quotas, len(jobs) if more is None else more)
+
+    async def batch(self, principal: Principal, number: int, field: str) -> None:
+        self._batch(await self._tenancy.quotas(principal.tenant), number, field)
+
+    def payload(self, principal: Principal, text: str | None, value: Json, field: str = "payload") -> None:
+        """Refuse a payload with a secret in the open.
+
+        Raises:
+            InlineSecret: there is one; it is named by its path.
+        """
+        del principal
+        if text is not None:
+            check_inline(value, field)
+
+    def _batch(self, quotas: Quotas, number: int, field: str) -> None:
+        if number > quotas.batch:
+            allowed = f"send at most {quotas.batch} in one request"
+            raise OverQuota(f"there are {number}", field=field, value=number, allowed=allowed)
+
+    async def _room(self, tenant: str, quotas: Quotas, more: int) -> None:
+        if more == 0 or quotas.jobs >= 1_000_000_000:
+            return
+        until, count = self._counts.get(tenant, (0.0, 0))
+        if until <= self._env.monotonic() or count + more > quotas.jobs:
+            async with self._db.connection() as connection:
+                count = await tenants.jobs_of(connection, tenant, most=quotas.jobs + 1)
+            until = self._env.monotonic() + max(_KEPT_FOR, min(60.0, count / 10_000))  # a large count costs more
+        if count + more > quotas.jobs:
+            allowed = "delete some, or ask the operator for more"
+            reason = f'tenant "{tenant}" has {count} of {quotas.jobs} jobs'
+            raise OverQuota(reason, field="jobs", value=more, allowed=allowed)
+        self._counts[tenant] = (until, count + more)
+
+    async def _known_tasks(self) -> frozenset[str] | None:
+        """Return the tasks that some worker knows; None: there is no worker that could say."""
+        until, known = self._tasks
+        if until <= self._env.monotonic():
+            workers = [node for node in await reading.list_nodes(self._db, dead_for=timedelta(0)) if node.tasks]
+            known = frozenset(task for node in workers for task in node.tasks) if workers else None
+            self._tasks = (self._env.monotonic() + _KEPT_FOR, known)
+        return known
+
+
+def _check(job: Job, quotas: Quotas, known: frozenset[str] | None) -> None:
+    if known is not None and job.task not in known and job.task != HttpCall.task:
+        allowed = f"use one of {', '.join(sorted(known)[:20])}" if known else "start a worker that knows it"
+        raise UnknownTask(f'no worker knows the task "{job.task}"', field="task", value=job.task, allowed=allowed)
+    if job.payload is not None:
+        check_inline(job.payload, "http" if job.task == HttpCall.task else "payload")  # as a definition calls it
+        size = len(msgspec.json.encode(job.payload))
+        if size > quotas.payload_bytes:
+            allowed = f"use up to {quotas.payload_bytes} bytes, or store it elsewhere and pass where it is"
+            raise OverQuota(f"it has {size} bytes as JSON", field="payload", value="", allowed=allowed)
+    if quotas.shortest_interval > _SECOND and not job.on_demand:
+        closest = _closest(job.schedule)
+        if closest is not None and closest < quotas.shortest_interval:
+            least = format_duration(quotas.shortest_interval)
+            reason = f"two of its slots are {format_duration(closest)} apart"
+            raise OverQuota(reason, field="schedule", value=format_duration(closest), allowed=f"use {least} or more")
+
+
+@lru_cache(maxsize=10_000)
+def _closest(schedule: Schedule) -> timedelta | None:
+    """Return how close together two slots of a schedule are, of the first few hundred."""
+    slots: list[datetime] = []
+    at: datetime | None = max(_FROM, schedule.start or _FROM)
+    while at is not None and len(slots) < _LOOKED_AT:
+        at = schedule.next_after(at)
+        if at is not None:
+            slots.append(at)
+    return min((later - earlier for earlier, later in pairwise(slots)), default=None)
+
+
+def _at(error: InvalidRequest, place: int) -> InvalidRequest:
+    made = type(error).__new__(type(error))
+    InvalidRequest.__init__(
+        made, error.reason, field=f"jobs[{place}].{error.field}", value=error.value, allowed=error.allowed
+    )
+    return made

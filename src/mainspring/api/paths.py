@@ -1,0 +1,66 @@
+"""Paths: from the text of a URL to a route of the table, and what stands in its braces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from mainspring.domain.errors import NotFound
+from mainspring.rest.routes import Route
+
+_ANY = "{}"
+
+
+class Found(NamedTuple):
+    """What answers to a path: its routes by method, and the parts of the path that are names."""
+
+    routes: Mapping[str, Route]
+    names: Mapping[str, str]
+
+
+class Paths:
+    """A tree of segments: looking a path up costs as many steps as it has, whatever the number of routes.
+
+    Segments are parted before they are decoded, so that a name may have a slash in it.
+    """
+
+    def __init__(self, routes: Iterable[Route], prefix: str) -> None:
+        self._tree: dict[str, Any] = {}
+        for route in routes:
+            node = self._tree
+            for segment in f"{prefix}{route.path}".strip("/").split("/"):
+                node = node.setdefault(_ANY if segment.startswith("{") else segment, {})
+            node.setdefault("", {})[route.method] = route
+
+    def find(self, raw: bytes) -> Found:
+        """Return what answers to a path, as it stands in the request.
+
+        Raises:
+            NotFound: nothing does.
+        """
+        node, values = self._tree, []
+        for segment in raw.decode("latin-1").strip("/").split("/"):
+            below = node.get(segment) if segment not in ("", _ANY) else None
+            if below is None and _ANY in node and segment:
+                below = node[_ANY]
+                values.append(_decoded(segment))
+            if below is None:
+                raise NotFound("there is no such path")
+            node = below
+        routes: dict[str, Route] | None = node.get("")
+        if routes is None:
+            raise NotFound("there is no such path")
+        named = next(iter(routes.values())).path
+        names = [segment[1:-1] for segment in named.split("/") if segment.startswith("{")]
+        return Found(routes, dict(zip(names, values, strict=True)))
+
+
+def _decoded(segment: str) -> str:
+    try:
+        text = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise NotFound("there is no such path") from None
+    if "\0" in text:
+        raise NotFound("there is no such path")
+    return text

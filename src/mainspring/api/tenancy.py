@@ -1,0 +1,139 @@
+"""What the store knows of tenants and keys, kept at hand for a few seconds; and the gate that goes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+from uuid import UUID
+
+from mainspring.api.auth import Authenticator
+from mainspring.api.limits import Limiter, charge, limit_headers, refusal
+from mainspring.domain.access import DEFAULT_TENANT, Principal, read_role
+from mainspring.domain.errors import Forbidden, NotFound, Unauthenticated
+from mainspring.domain.gcra import Rate
+from mainspring.domain.tenants import Quotas
+from mainspring.environment import Environment
+from mainspring.service import Stop
+from mainspring.store import keys, tenants
+from mainspring.store.database import Database
+
+_KEPT_FOR: Final = timedelta(seconds=5)
+_TOUCH_EVERY: Final = timedelta(seconds=30)
+_USUAL: Final = Quotas()
+_MOST: Final = 10_000
+
+
+class Tenancy:
+    """Answers what the authenticator and the checks ask about keys and tenants. Also a service: says what was used."""
+
+    name = "Tenancy"
+
+    def __init__(self, db: Database, env: Environment) -> None:
+        self._db = db
+        self._env = env
+        self._quotas: dict[str, tuple[float, Quotas]] = {}
+        self._used: set[UUID] = set()
+
+    async def find(self, digest: bytes) -> Principal | None:
+        """Return whom a key speaks for; None: unknown, revoked or expired."""
+        key = await keys.find_key_by_hash(self._db, digest)
+        if key is None or not key.good:
+            return None
+        self._used.add(key.id)
+        return Principal(
+            subject=f"key:{key.name}",
+            tenant=key.tenant or DEFAULT_TENANT,
+            role=read_role(key.role),
+            cluster=key.tenant is None,
+            expires_at=key.expires_at,
+            key_id=key.id,
+        )
+
+    async def state(self, name: str) -> str | None:
+        try:
+            tenant = await tenants.find_tenant(self._db, name)
+        except NotFound:
+            return None
+        self._keep(name, tenant.quotas)
+        return tenant.state.value
+
+    async def quotas(self, name: str) -> Quotas:
+        """Return what a tenant may have; a few seconds may pass until a change of it is seen."""
+        kept = self._quotas.get(name)
+        if kept is not None and kept[0] > self._env.monotonic():
+            return kept[1]
+        try:
+            quotas = (await tenants.find_tenant(self._db, name)).quotas
+        except NotFound:
+            quotas = _USUAL
+        self._keep(name, quotas)
+        return quotas
+
+    def _keep(self, name: str, quotas: Quotas) -> None:
+        if len(self._quotas) >= _MOST:
+            self._quotas.clear()
+        self._quotas[name] = (self._env.monotonic() + _KEPT_FOR.total_seconds(), quotas)
+
+    async def run(self, stop: Stop) -> None:
+        """Write down now and then which keys were used."""
+        while not stop.requested:
+            await stop.wait(_TOUCH_EVERY)
+            used, self._used = self._used, set()
+            if used:
+                await keys.touch_keys(self._db, used)
+
+
+class Gatekeeper:
+    """Who is asking, and whether they may ask again."""
+
+    def __init__(self, authenticator: Authenticator, tenancy: Tenancy, limiter: Limiter) -> None:
+        self._authenticator = authenticator
+        self._tenancy = tenancy
+        self._limiter = limiter
+
+    async def principal(self, headers: Mapping[str, str], peer: str | None) -> Principal:
+        authorization = headers.get("authorization")
+        if authorization is None:
+            _refuse_other_pages(headers)
+        elif ", " in authorization:
+            raise Unauthenticated("there are two of Authorization; send one", reason="malformed")
+        return await self._authenticator.principal(
+            authorization, peer_is_loopback=_on_loopback(peer), acting_for=headers.get("mainspring-tenant")
+        )
+
+    async def admit(self, principal: Principal, cost: int) -> dict[str, str]:
+        quotas = await self._tenancy.quotas(principal.tenant)
+        rate = Rate(quotas.requests_per_second, quotas.burst)
+        verdict = await charge(self._limiter, principal, rate, items=min(cost, quotas.burst))
+        if not verdict.allowed:
+            raise refusal(verdict)
+        return limit_headers(verdict)
+
+
+def _refuse_other_pages(headers: Mapping[str, str]) -> None:
+    """Refuse what a browser sends for a page of somebody else, where no key is asked for (F113).
+
+    Its own page is not far from the user: one that is open in another tab can send requests here, and one whose name
+    leads to this machine could even read the answers. The first says where it is from, the second calls us by its name.
+    """
+    host = headers.get("host", "")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name != "localhost" and not _on_loopback(name.strip("[]")):
+        raise Forbidden(f'without a key this is "localhost" or 127.0.0.1, not "{name[:60]}"')
+    origin = headers.get("origin")
+    elsewhere = origin is not None and origin.partition("://")[2] != host
+    if elsewhere or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise Forbidden("without a key this is not open to pages from elsewhere")
+
+
+@lru_cache(maxsize=1_000)
+def _on_loopback(peer: str | None) -> bool:
+    if peer is None:  # a unix socket: whoever can open it is here
+        return True
+    try:
+        return ip_address(peer).is_loopback
+    except ValueError:
+        return False
