@@ -1,14 +1,17 @@
 """The README's ten minutes, from an installed wheel in an empty environment, as a newcomer would type them."""
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -76,8 +79,10 @@ def test_the_ten_minutes_of_the_readme(home: Path) -> None:
             (home / kind.partition("file=")[2]).write_text(content)
         else:
             shells.append(content)
-    dev, asking = shells
+    dev, asking, curling = shells
+    port = free_port()
     environ = {"PATH": f"{home / 'env/bin'}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+    environ |= {"MAINSPRING_API__PORT": str(port), "URL": f"http://127.0.0.1:{port}/api/v1"}
 
     with in_another_window(["sh", "-c", f"exec {dev.strip()}"], home, environ) as window:
         assert window.stdout is not None
@@ -85,6 +90,7 @@ def test_the_ten_minutes_of_the_readme(home: Path) -> None:
             if "beat" in line and "started" in line:
                 break
         told = run(["sh", "-euxc", asking], home, **environ)
+        answered = run(["sh", "-euc", curling], home, **environ)
 
     assert "hello 7" in told
     assert "is dead, exhausted: ValueError: there is no customer 13" in told
@@ -92,3 +98,27 @@ def test_the_ten_minutes_of_the_readme(home: Path) -> None:
     assert re.search(r"^.*beat.*succeeded", told, re.MULTILINE), told
     assert "replayed" in told
     assert "0 missed, 0 doubled" in told
+    made, upcoming, paused, resumed, run_, runs, refused, deleted = documents(answered)
+    assert made["definition"]["timezone"] == "Europe/London"
+    assert len(upcoming["items"]) == 3
+    assert (paused["state"], paused["resume_at"], resumed["state"]) == ("paused", "2030-01-01T09:00:00Z", "active")
+    assert (run_["state"], run_["result"]) == ("succeeded", "hello 7")
+    assert [each["id"] for each in runs["items"]] == [run_["id"]]
+    assert (refused["status"], refused["field"], refused["value"]) == (422, "schedule.minute", "61")
+    assert deleted["state"] == "deleted"
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Return the JSON documents that stand in a text one after the other."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text.rstrip()):
+        document, at = decoder.raw_decode(text, at)
+        found.append(document)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port

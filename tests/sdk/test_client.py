@@ -1,12 +1,14 @@
-"""The SDK over a database: submit, wait, look after jobs, runs and dead letters."""
+"""The SDK over a database and over a server: submit, wait, look after jobs, runs and dead letters."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from mainspring import (
     Client,
@@ -24,11 +26,23 @@ from mainspring.domain.run import State
 from mainspring.store.database import Database
 from mainspring.telemetry.events import Settled
 from mainspring.testing.invariants import check_ledger
+from tests.api.conftest import serve
 
 from .conftest import Working, is_in, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MINUTE = timedelta(minutes=1)
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=["database", "server"])
+async def client(request: pytest.FixtureRequest, dsn: str, db: Database) -> AsyncIterator[Client]:
+    """The same client twice: straight on the database, and through a server in front of it."""
+    if request.param == "database":
+        async with Client(dsn, author="local") as opened:  # who asks a server without a key
+            yield opened
+    else:
+        async with serve(db) as asker, Client(asker.url) as opened:
+            yield opened
 
 
 @dataclass
@@ -188,7 +202,7 @@ async def test_jobs_by_name_their_versions_and_their_ends(client: Client) -> Non
     same = await client.jobs.put("ping", cron("0 9 * * 1-5", tz="Europe/Paris", overlap="queue"), welcome.call(3))
     assert same.view.version == 1
     changed = await client.jobs.put("ping", every("1h"), welcome.call(3), priority=5)
-    assert (changed.view.version, changed.view.author) == (2, "tests")
+    assert (changed.view.version, changed.view.author) == (2, "local")
     with pytest.raises(StaleVersion):
         await changed.edit(priority=6, if_version=1)
     await changed.edit(priority=6, if_version=2, reason="more")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from mainspring.cli import render
-from mainspring.cli.client import dsn_in_use, watch_option, with_client
+from mainspring.cli.client import asks_a_server, dsn_in_use, watch_option, with_client
 from mainspring.cli.render import Rendered
 from mainspring.cli.workers import liveness
 from mainspring.domain.views import NodeView
@@ -30,14 +30,14 @@ def cluster() -> None:
 async def show(client: Client) -> Rendered:
     """Show every process: its role, its id, where it runs, and the leases it holds.
 
-    Leases have holders with the engine poll only; all nodes are equal with peers.
+    Leases have holders with the engine poll only; all nodes are equal with peers. A server does not tell of them.
 
     \b
     mainspring cluster show
     mainspring cluster show -o json
     """
     nodes = await client.workers.list()
-    held = await leases_at(dsn_in_use())
+    held = [] if asks_a_server() else await leases_at(dsn_in_use())
     items = [
         {**render.plain(node), "shards": [], "leases": [lease.name for lease in held if lease.node == node.id]}
         for node in nodes

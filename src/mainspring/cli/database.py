@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Final, TypeVar
 import click
 
 from mainspring import embedded
+from mainspring.cli.general import general_options
 from mainspring.config import Loaded, load, settings_or_raise
+from mainspring.domain.errors import InvalidRequest
+from mainspring.sdk.addresses import DSN, URL
 from mainspring.service import run
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -63,15 +67,23 @@ def named_dsn(dsn: str | None, data_dir: Path | None) -> str | None:
 
 
 @contextmanager
-def ledger_at(dsn: str | None, data_dir: Path | None, *, prepare: bool = False) -> Iterator[str]:
+def ledger_at(
+    dsn: str | None, data_dir: Path | None, *, prepare: bool = False, starting: bool = False
+) -> Iterator[str]:
     """Give the DSN to use; the embedded server runs as long as it is needed.
 
     With ``prepare`` the schema of a server that had to be started is up to date: nobody else is there to see to it.
+
+    Raises:
+        InvalidRequest: only a server is named: an empty database of our own is not what is meant then. Unless the
+            command is ``starting`` one on purpose.
     """
     named = named_dsn(dsn, data_dir)
     if named is not None:
         yield named
         return
+    if data_dir is None and (general_options().url or os.environ.get(URL)) and not starting:
+        raise needs_database()
     where = (data_dir or embedded.default_data_dir(Path(".mainspring"))).absolute()
     running = embedded.dsn_of_running(where)
     if running is not None:  # `mainspring dev` in another window
@@ -81,6 +93,11 @@ def ledger_at(dsn: str | None, data_dir: Path | None, *, prepare: bool = False) 
         if prepare:
             run(_prepare(server.dsn))
         yield server.dsn
+
+
+def needs_database() -> InvalidRequest:
+    reason = "this is about the database itself, and only a server is named"
+    return InvalidRequest(reason, field="dsn", value="", allowed=f"give --dsn, or set {DSN}")
 
 
 async def _prepare(dsn: str) -> None:

@@ -26,6 +26,7 @@ from mainspring.telemetry.events import (
     Events,
     Fired,
     JobQuarantined,
+    Listening,
     Recovered,
     ServiceInterrupted,
     Settled,
@@ -41,6 +42,7 @@ _EXAMPLES = ("mainspring.demo",)
 @click.option("--for", "lasting", type=Duration(), help="Stop by itself after this long, such as 20s.")
 @click.option("--engine", type=click.Choice(["peers", "poll"]), help="How due jobs are found.  [default: peers]")
 @click.option("--pool", "pools", multiple=True, help="Work for this pool, one or several.  [default: short, long]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Of the API.  [default: 8080, or any that is free]")
 @click.option("--reload", is_flag=True, help="Start again when a Python file of the modules changes.")
 def dev(
     *,
@@ -50,9 +52,10 @@ def dev(
     lasting: timedelta | None,
     engine: EngineName | None,
     pools: tuple[str, ...],
+    port: int | None,
     reload: bool,
 ) -> None:
-    """Run scheduler and worker in one process, with the tasks of MODULE or with examples, and show what starts.
+    """Run API, scheduler and worker in one process, with the tasks of MODULE or with examples, and show what starts.
 
     MODULE is a dotted name or a .py file. Its tasks become jobs: by their schedule, or for when somebody asks.
 
@@ -61,16 +64,18 @@ def dev(
     mainspring dev shop.tasks --reload
     mainspring dev tasks.py --for 20s --data-dir /tmp/try
     """
-    with ledger_at(dsn, data_dir) as where:
+    with ledger_at(dsn, data_dir, starting=True) as where:
         if reload:
             options = [
                 *(["--engine", engine] if engine else []),
                 *(word for pool in pools for word in ("--pool", pool)),
+                *(["--port", str(port)] if port is not None else []),
             ]
             sys.exit(reloading(modules or _EXAMPLES, ["--dsn", where, *options]))
         registry = load(modules or _EXAMPLES)
-        settings = settings_for({"scheduler.engine": engine, "worker.pools": list(pools)})
-        node = replace(node_settings(settings, scheduler=True, worker=True), pulse=False)
+        settings = settings_for({"scheduler.engine": engine, "worker.pools": list(pools), "api.port": port})
+        node = node_settings(settings, scheduler=True, worker=True, api=True)
+        node = replace(node, pulse=False, any_port=port is None)
         run(_run(where, lasting, node, registry))
 
 
@@ -110,6 +115,9 @@ class Screen:
 
     def __call__(self, event: AnyEvent) -> None:
         match event:
+            case Listening(url=url, authenticated=authenticated):
+                key = "" if authenticated else "; no key is asked for, and only this machine can reach it"
+                click.echo(f"API on {url}/api/v1, described at {url}/docs{key}\n")
             case Started():
                 self._started(event)
             case Fired():

@@ -252,5 +252,5 @@ async def delete(client: Client, job: str, *, reason: str, dry_run: bool, yes: b
     if dry_run:
         return _shown(handle, "would be deleted")
     many.confirm(f'Delete the job "{handle.name}"?', yes=yes)
-    await client.jobs.delete(handle.id, reason=reason)
-    return _shown(await client.jobs.get(handle.id), "deleted")
+    await handle.delete(reason=reason)
+    return _shown(handle, "deleted")

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from mainspring.cli.general import General, remember
 from mainspring.domain.errors import MainspringError
 
 _GROUPS: Final = {
@@ -21,10 +22,13 @@ _GROUPS: Final = {
     "doctor": ("mainspring.cli.doctor", "Say what is wrong with an installation, and what to do about it."),
     "explain": ("mainspring.cli.explain", "Say what became of a job's slot, and why."),
     "jobs": ("mainspring.cli.jobs", "Write, look at and change jobs."),
+    "keys": ("mainspring.cli.keys", "Make, list and revoke API keys."),
     "migrate": ("mainspring.cli.migrate", "Bring the schema of a database up to date."),
     "pools": ("mainspring.cli.pools", "Look at what waits, and who works for it."),
     "runs": ("mainspring.cli.runs", "Look at runs, follow them, retry and cancel them."),
+    "secrets": ("mainspring.cli.secrets", "Put secrets that jobs may name; never show them."),
     "serve": ("mainspring.cli.serve", "Run roles over a database: scheduler, worker."),
+    "tenants": ("mainspring.cli.tenants", "Make, look at and change tenants, and how much they may have."),
     "worker": ("mainspring.cli.worker", "Run the tasks of a module, for some pools."),
     "workers": ("mainspring.cli.workers", "Look at the processes that run tasks."),
 }
@@ -53,8 +57,14 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(metadata.version("mainspring"), prog_name="mainspring")
-def cli() -> None:
+@click.option("--url", help="Ask this server instead of a database.  [default: MAINSPRING_URL]")
+@click.option("--key", help="Who you are to the server. Others see it in ps: better set MAINSPRING_KEY.")
+@click.option("--insecure", is_flag=True, help="Allow http:// to another machine, in the open.")
+@click.option("--curl", is_flag=True, help="Print the requests of a command as curl commands; change nothing.")
+@click.pass_context
+def cli(context: click.Context, *, url: str | None, key: str | None, insecure: bool, curl: bool) -> None:
     """Mainspring, a job scheduler: every instant decided once, and open to audit."""
+    remember(context, General(url=url, key=key, insecure=insecure, curl=curl))
 
 
 def main() -> None:

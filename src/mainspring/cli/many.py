@@ -14,6 +14,7 @@ import click
 
 from mainspring.cli import render
 from mainspring.cli.params import Seconds
+from mainspring.cli.printing import NotSent, only_printing
 from mainspring.cli.render import Rendered
 from mainspring.domain.errors import Conflict, MainspringError, NotFound
 from mainspring.domain.job import Json
@@ -58,7 +59,7 @@ def confirm(question: str, *, yes: bool) -> None:
         click.UsageError: nobody is, and ``--yes`` was not given.
         click.Abort: the answer was no.
     """
-    if yes:
+    if yes or only_printing():
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Add --yes to do it, or --dry-run to see what it would do.")
@@ -98,6 +99,8 @@ async def do_all(
     for place, name in enumerate(ids):
         try:
             items.append(await act(name))
+        except NotSent:
+            continue
         except (Conflict, NotFound) as error:
             if len(ids) == 1:
                 raise

@@ -1,1 +1,1 @@
-"""The SDK: the same names over a database now, over HTTP later, blocking or not."""
+"""The SDK: the same names over a database or a server, blocking or not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -14,6 +14,7 @@ from mainspring.domain.run import State
 from mainspring.domain.views import (
     AttemptView,
     DeadLetter,
+    Event,
     JobView,
     Line,
     NodeView,
@@ -64,6 +65,9 @@ class Backend(Protocol):
 
     async def cancel_run(self, run: RunId) -> State: ...
 
+    async def cancel_runs(self, job: JobId) -> int:
+        """Cancel all runs of a job that are in motion; return how many that were."""
+
     async def retry_run(self, run: RunView) -> RunId: ...
 
     async def list_letters(self, wanted: LetterFilter, *, limit: int, after: str | None) -> Page[DeadLetter]: ...
@@ -83,3 +87,6 @@ class Backend(Protocol):
     async def resume_pool(self, pool: str) -> bool: ...
 
     async def ask_node(self, node: NodeId, wish: str) -> None: ...
+
+    def watch(self, *, job: JobId | None, run: UUID | None) -> AsyncGenerator[Event]:
+        """Give what happens from now on, for ever: of one job or run every state, else what ends and what changes."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -14,11 +15,13 @@ from uuid import UUID
 from mainspring.domain.asking import Change, JobFilter, LetterFilter, Request, RunFilter
 from mainspring.domain.errors import Conflict, NotFound, WrongDatabase
 from mainspring.domain.ids import JobId, NodeId, RunId
+from mainspring.domain.inline import check_inline
 from mainspring.domain.job import Job, JobState
-from mainspring.domain.run import State
+from mainspring.domain.run import FINAL, State
 from mainspring.domain.views import (
     AttemptView,
     DeadLetter,
+    Event,
     JobView,
     Line,
     NodeView,
@@ -30,10 +33,11 @@ from mainspring.domain.views import (
 )
 from mainspring.environment import Environment, SystemEnvironment
 from mainspring.insight.explain import explain_slot
+from mainspring.sdk.looking import over_database
 from mainspring.store import dead_letters, nodes, reading
 from mainspring.store.backfill import Range, backfill
 from mainspring.store.changes import change_job, put_job
-from mainspring.store.database import Database, open_database
+from mainspring.store.database import Database, Note, open_database
 from mainspring.store.foreign import adapted
 from mainspring.store.hints import Bell
 from mainspring.store.jobs import Definitions, insert_jobs
@@ -44,6 +48,7 @@ from mainspring.store.slots import evidence
 from mainspring.store.submit import AT_ONCE, KeyedRequest, Known, replay_run, submit, submit_in, submit_many
 
 _TRIES: Final = 5  # to submit to a job that is being edited meanwhile
+_MOVING: Final = tuple(state for state in State if state not in FINAL)
 
 
 _Asked: TypeAlias = tuple[Job, Sequence[Request], asyncio.Future[list[RunId]]]
@@ -79,6 +84,14 @@ class Direct:
         self._asked: dict[str, list[_Asked]] = {}
         self._writing: set[str] = set()  # jobs that somebody is writing runs of
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_behalf_of(self, author: str, note: Note | None = None) -> Direct:
+        """Return the same for one change of somebody's, which the log takes down along with it."""
+        again = copy(self)  # what is known of jobs, and who writes, is shared
+        again._author = author  # noqa: SLF001 - it is one of us
+        if note is not None:
+            again._db = self._db.noting(note)  # noqa: SLF001
+        return again
 
     async def submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
         """Ask for runs; what is asked for while others are being written is written together, next."""
@@ -179,6 +192,7 @@ class Direct:
         raise Conflict(f"job {job} changes all the time; try again")
 
     async def put_job(self, job: Job, *, reason: str) -> JobView:
+        check_inline(job.payload)
         job_id = await put_job(self._db, self._env, job, author=self._author, reason=reason)
         return await self.find_job(job_id)
 
@@ -190,6 +204,8 @@ class Direct:
         return await reading.list_jobs(self._db, self._tenant, wanted, limit=limit, after=after)
 
     async def change_job(self, job: JobId, change: Change) -> JobView:
+        if change.definition is not None:
+            check_inline(change.definition.payload)
         await self.find_job(job)  # of this tenant
         await change_job(self._db, self._env, job, replace(change, author=self._author))
         return await self.find_job(job)
@@ -236,6 +252,18 @@ class Direct:
     async def cancel_run(self, run: RunId) -> State:
         return await cancel_run(self._db, run, tenant=self._tenant)
 
+    async def cancel_runs(self, job: JobId) -> int:
+        cancelled, after = 0, None
+        while True:
+            page = await self.list_runs(RunFilter(job=job, states=_MOVING), limit=500, after=after)
+            for run in page.items:
+                with suppress(NotFound):  # it ended meanwhile
+                    await self.cancel_run(run.id)
+                    cancelled += 1
+            if page.next is None:
+                return cancelled
+            after = page.next
+
     async def retry_run(self, run: RunView) -> RunId:
         if run.state is State.WAITING and await retry_now(self._db, run.id):
             self._bell.ring(run.pool)
@@ -276,6 +304,9 @@ class Direct:
 
     async def ask_node(self, node: NodeId, wish: str) -> None:
         await nodes.ask(self._db, node, nodes.Wish(wish))
+
+    def watch(self, *, job: JobId | None, run: UUID | None) -> AsyncGenerator[Event]:
+        return over_database(self._db, self._env, self._tenant, job=job, run=run)
 
 
 def _answer(asked: Sequence[_Asked], error: BaseException) -> None:

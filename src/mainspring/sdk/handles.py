@@ -22,6 +22,7 @@ from mainspring.tasks.timing import When, duration_of, instant_of
 R_co = TypeVar("R_co", covariant=True)
 _FIRST_LOOK: Final = 0.005
 _LONGEST_LOOK: Final = 0.25
+_LATE_LOOKS: Final = 2  # at the lines of a run that has ended
 
 
 class Run(Generic[R_co]):
@@ -76,10 +77,11 @@ class Run(Generic[R_co]):
 
     async def logs(self, *, follow: bool = False) -> AsyncIterator[Line]:
         """Give the lines of the run; with ``follow`` until it has ended."""
-        place = (0, 0)
+        place, late = (0, 0), 0
         while True:
             view = await self.status()
-            ended = view.state in FINAL
+            late += view.state in FINAL  # its worker writes lines every 400 ms: the last may come after the end
+            ended = late > _LATE_LOOKS
             while lines := await self._backend.lines(view, after=place, limit=1000):
                 for line in lines:
                     yield line
@@ -119,6 +121,10 @@ class JobHandle:
     def explain(self) -> str:
         """Put the schedule into a sentence."""
         return explain(self.view.definition.schedule)
+
+    async def explain_slot(self, at: datetime) -> Sequence[str]:
+        """Say what happened at an instant, and why."""
+        return await self._backend.explain(self.id, at)
 
     async def refresh(self) -> JobHandle:
         """Look again."""

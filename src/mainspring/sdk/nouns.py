@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -10,12 +10,12 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from mainspring.domain.asking import JobFilter, LetterFilter, RunFilter
-from mainspring.domain.errors import InvalidRequest, NotFound
+from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.ids import Kind, NodeId, RunId
 from mainspring.domain.job import Job, JobState, Json, check_name, check_payload
 from mainspring.domain.run import DeadReason, State
 from mainspring.domain.schedule import Schedule
-from mainspring.domain.views import DeadLetter, NodeView, Page, PoolView, RunView
+from mainspring.domain.views import DeadLetter, Event, NodeView, Page, PoolView, RunView
 from mainspring.sdk.backend import Backend
 from mainspring.sdk.handles import JobHandle, Run, edited
 from mainspring.tasks.arguments import written
@@ -122,17 +122,7 @@ class Jobs:
 
     async def cancel(self, name_or_id: str | UUID) -> int:
         """Cancel all runs of a job that are in motion; the job itself stays. Return how many that were."""
-        job = await self.get(name_or_id)
-        moving = (State.HELD, State.QUEUED, State.RUNNING, State.WAITING)
-        wanted = RunFilter(job=job.id, states=moving)
-        cancelled, after = 0, None
-        while True:
-            page = await self._backend.list_runs(wanted, limit=500, after=after)
-            for run in page.items:
-                cancelled += await _cancelled(self._backend, run.id)
-            if page.next is None:
-                return cancelled
-            after = page.next
+        return await self._backend.cancel_runs((await self.get(name_or_id)).id)
 
     async def backfill(self, name_or_id: str | UUID, start: datetime | str, end: datetime | str, **how: Any) -> int:
         return await (await self.get(name_or_id)).backfill(start, end, **how)
@@ -201,6 +191,17 @@ class Runs:
     def logs(self, run: UUID | str, *, follow: bool = False) -> AsyncIterator[Any]:
         """Give the lines of a run; with ``follow`` until it has ended."""
         return self.handle(run).logs(follow=follow)
+
+    async def watch(self, *, job: str | UUID | None = None, run: UUID | str | None = None) -> AsyncGenerator[Event]:
+        """Give every state that the runs of a job, or one run, come to from now on; first those they are in. For ever.
+
+        Raises:
+            NotFound: there is no such job or run.
+        """
+        job_id = None if job is None else (await self._backend.find_job(job)).id
+        run_id = None if run is None else (await self._backend.find_run(_id(run))).id
+        async for event in self._backend.watch(job=job_id, run=run_id):
+            yield event
 
 
 class DeadLetters:
@@ -303,14 +304,6 @@ async def _each(page_after: Callable[[str | None], Awaitable[Page[_T]]]) -> Asyn
         if page.next is None:
             return
         after = page.next
-
-
-async def _cancelled(backend: Backend, run: RunId) -> bool:
-    try:
-        await backend.cancel_run(run)
-    except NotFound:  # ended meanwhile
-        return False
-    return True
 
 
 def words(kind: type[_E], given: _E | str | Sequence[_E | str], field: str) -> tuple[_E, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -18,7 +18,7 @@ from mainspring.domain.ids import RunId
 from mainspring.domain.job import Json
 from mainspring.domain.run import State
 from mainspring.domain.schedule import Schedule
-from mainspring.domain.views import AttemptView, DeadLetter, JobView, Line, NodeView, PoolView, RunView, SlotView
+from mainspring.domain.views import AttemptView, DeadLetter, Event, JobView, Line, NodeView, PoolView, RunView, SlotView
 from mainspring.sdk.client import request_of
 from mainspring.sdk.handles import JobHandle, Run
 from mainspring.sdk.nouns import Targetted
@@ -137,6 +137,10 @@ class SyncClient:
         several = list(calls)
         return [SyncRun(self, run) for run in self.ask(lambda client: client.submit_many(several))]
 
+    def watch(self) -> Iterator[Event]:
+        """Give what happens from now on, for ever."""
+        return self.each(lambda client: client.watch())
+
     def using(self, connection: Any) -> SyncTransactional:
         """Submit within a transaction of your own, on a blocking connection of psycopg or SQLAlchemy."""
         return SyncTransactional(self, connection)
@@ -159,12 +163,21 @@ class SyncClient:
             except StopAsyncIteration:
                 return []
 
-        while found := self.wait(following()):
-            yield found[0]
+        try:
+            while found := self.wait(following()):
+                yield found[0]
+        finally:
+            if items and self._loop is not None:  # left half way: what it holds open is closed, and not when it likes
+                self.wait(_closed(items[0]))
 
 
 async def _nothing() -> None:
     """Only open the client."""
+
+
+async def _closed(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
 
 
 class SyncTransactional:
@@ -179,8 +192,8 @@ class SyncTransactional:
         request = request_of(task.call(*args, **kwargs))
         client = self._client.client
         job = task.job(tenant=client.tenant)
-        known = self._client.ask(lambda opened: opened.backend.known_job(job))
-        backend = client.backend
+        known = self._client.ask(lambda opened: opened.ledger.known_job(job))
+        backend = client.ledger
         (run_id,) = at_once(backend.submit_through(self._connection, known, [request]))
         return SyncRun(self._client, Run(backend, run_id, task.returns))
 
@@ -235,6 +248,9 @@ class SyncJob:
     @property
     def name(self) -> str:
         return self._job.name
+
+    def explain_slot(self, at: datetime) -> Sequence[str]:
+        return self._client.wait(self._job.explain_slot(at))
 
     def refresh(self) -> SyncJob:
         self._client.wait(self._job.refresh())
@@ -318,6 +334,9 @@ class SyncRuns:
 
     def logs(self, run: UUID | str, *, follow: bool = False) -> Iterator[Line]:
         return self._client.each(lambda client: client.runs.logs(run, follow=follow))
+
+    def watch(self, *, job: str | UUID | None = None, run: UUID | str | None = None) -> Iterator[Event]:
+        return self._client.each(lambda client: client.runs.watch(job=job, run=run))
 
 
 class SyncDeadLetters:

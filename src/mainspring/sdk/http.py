@@ -1,0 +1,168 @@
+"""Requests to a server: sent until they are answered, as far as that is safe, and problems turned back into errors.
+
+Promise. What a call asks for is done once, or the caller is told that it may have been done.
+
+By what. A request that never left may always be sent again; so may one that was refused for now (429). If the
+connection was cut, or the server had to give up (503), nobody knows whether it was done:
+
+  GET           is asked again: it changes nothing
+  POST          is asked again with the same Idempotency-Key, one per call: the server does it once, and answers twice
+  PUT, PATCH    are asked again after a 503, for they say what shall be and not what to do; but not with If-Match: if
+                the first was done after all, the version is another by now, and "stale" would be no true answer
+  DELETE        is not: the second would find nothing there
+                and after a cut connection none of the three, for the server may be at it still
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from mainspring.domain.errors import InProgress, InvalidRequest, MainspringError, RateLimited, Unavailable
+from mainspring.environment import Environment
+from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem, error_of
+from mainspring.rest.routes import BY_NAME, PREFIX, SSE
+from mainspring.sdk.session import Cut, Incoming, NotConnected, Outgoing, Send, Stream, Streaming
+
+TRIES: Final = 4
+_FIRST_PAUSE: Final = 0.1  # seconds; doubled each time
+_LONGEST_PAUSE: Final = 20.0  # whoever would have to wait for longer is told so instead
+_AWAY: Final = (502, 503, 504)  # so says the server, or what stands before it
+
+_A = TypeVar("_A")
+
+
+class Http:
+    """A server, and how to ask it."""
+
+    def __init__(
+        self, url: str, send: Send, stream: Stream, env: Environment, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.url = url
+        self.env = env
+        self._send = send
+        self._stream = stream
+        self._headers = {"Accept": f"application/json, {MEDIA_TYPE}", **(headers or {})}
+
+    async def ask(
+        self,
+        route: str,
+        kind: type[_A],
+        *names: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        if_version: int | None = None,
+    ) -> _A:
+        """Send a request of the table of routes, with ``names`` in its braces, and read the answer.
+
+        Raises:
+            MainspringError: the one that the server raised.
+            Unavailable: the server is away; :class:`Cut` if it may have done it all the same.
+        """
+        request = self._request(route, names, query or {}, body, if_version)
+        answer = await self._answer(request, guarded=if_version is not None)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except msgspec.MsgspecError as error:
+            reason, allowed = f"its answer cannot be read here, {error}", "use the URL of a server of this release"
+            raise InvalidRequest(reason, field="url", value=self.url, allowed=allowed) from None
+
+    def listen(self, query: Mapping[str, Any], last: str | None) -> AbstractAsyncContextManager[Streaming]:
+        """Open the stream of events, once; it goes on after the event ``last``."""
+        request = self._request("events.stream", (), query, None, None)
+        more = {"Accept": f"{SSE}, {MEDIA_TYPE}", **({} if last is None else {"Last-Event-ID": last})}
+        return self._stream(request._replace(headers={**request.headers, **more}))
+
+    def _request(
+        self, name: str, names: tuple[str, ...], query: Mapping[str, Any], body: Any, if_version: int | None
+    ) -> Outgoing:
+        route = BY_NAME[name]
+        headers, content = dict(self._headers), None
+        if route.method == "POST":
+            headers["Idempotency-Key"] = self.env.token().hex
+        if if_version is not None:
+            headers["If-Match"] = f'"{if_version}"'
+        if route.body is not None:
+            headers["Content-Type"] = "application/json"
+            content = msgspec.json.encode({} if body is None else body)
+        return Outgoing(route.method, f"{self.url}{PREFIX}{_path(route.path, names)}{_query(query)}", headers, content)
+
+    async def _answer(self, request: Outgoing, *, guarded: bool) -> Incoming:
+        tried = 0
+        while True:
+            tried += 1
+            pause = _FIRST_PAUSE * 2 ** (tried - 1) * (0.5 + self.env.random() / 2)
+            try:
+                answer = await self._send(request)
+            except NotConnected:
+                if tried == TRIES:
+                    raise
+            except Cut:
+                if tried == TRIES or request.method not in ("GET", "POST"):
+                    raise
+            else:
+                if answer.status < 300:
+                    return answer
+                error, wanted = refusal(request, answer), _retry_after(answer)
+                if tried == TRIES or wanted > _LONGEST_PAUSE or not _again(request, answer, error, guarded=guarded):
+                    raise error
+                pause = max(pause, wanted)
+            await self.env.sleep(pause)
+
+
+def _again(request: Outgoing, answer: Incoming, error: MainspringError, *, guarded: bool) -> bool:
+    """Return whether what was answered like this may be asked again."""
+    if isinstance(error, RateLimited | InProgress):
+        return True  # nothing was done; or the first one with this key is being worked on
+    if answer.status not in _AWAY:
+        return False
+    return request.method in ("GET", "POST") or (request.method in ("PUT", "PATCH") and not guarded)
+
+
+def refusal(request: Outgoing, answer: Incoming) -> MainspringError:
+    """Return the error that an answer stands for."""
+    if 300 <= answer.status < 400:  # followed, it would carry the key elsewhere
+        reason = f"it sends us elsewhere, to {answer.headers.get('Location', '')[:200]!r}"
+        return InvalidRequest(reason, field="url", value=request.url, allowed="give the address that it leads to")
+    problem = _problem(answer)
+    if problem is None:
+        title = TITLES.get(answer.status, "nobody knows what that means")
+        detail = f"{request.method} {request.url.partition('?')[0]} was answered with {answer.status}: {title}"
+        if answer.status in _AWAY:
+            return Unavailable(detail)
+        problem = Problem(title=title, status=answer.status, detail=detail, code="unknown")
+    return error_of(problem, retry_after=timedelta(seconds=_retry_after(answer) or 1))
+
+
+def _problem(answer: Incoming) -> Problem | None:
+    """Return the problem in an answer; None: it is not by Mainspring but by something on the way."""
+    if not answer.headers.get("Content-Type", "").startswith(MEDIA_TYPE):
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=Problem)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _retry_after(answer: Incoming) -> float:
+    text = answer.headers.get("Retry-After", "")
+    return float(text[:9]) if text.isascii() and text.isdecimal() else 0.0
+
+
+def _path(path: str, names: tuple[str, ...]) -> str:
+    given = iter(names)
+    return "/".join(_segment(next(given)) if part.startswith("{") else part for part in path.split("/"))
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")  # as it is, ".." would lead up
+
+
+def _query(given: Mapping[str, Any]) -> str:
+    pairs = [(name, value) for name, value in given.items() if value not in (None, "", ())]
+    return f"?{urlencode(pairs, doseq=True, quote_via=quote)}" if pairs else ""
