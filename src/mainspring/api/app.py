@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from time import perf_counter
-from typing import Final, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from mainspring.api.answering import Answering
 from mainspring.api.paths import Paths
-from mainspring.api.patience import Deadline, before
 from mainspring.api.requests import (
     JSON,
     Call,
@@ -115,18 +115,29 @@ class App:
             return await send({"type": "websocket.close", "code": 1002})
         began, request = perf_counter(), f"{self._process}-{next(self._numbers):x}"
         progress = _Progress(self._config.request_timeout.total_seconds())
+        progress.when_late(lambda: _send(_late(progress, request), request, receive, send))
         try:
-            reply = await before(progress, self._reply(scope, receive, request, progress))
+            reply = await self._reply(scope, receive, request, progress)
         except TimeoutError:
             reply = _late(progress, request)
         except MainspringError as error:
             reply = _refused(error, request)
+        except asyncio.CancelledError:
+            if progress.told is None:
+                raise
+            reply = _late(progress, request)
         except Exception as error:
             if progress.reading and isinstance(error, ConnectionError):
+                progress.end()
                 return None  # it hung up before it had asked
             _logger.exception("request %s failed", request)
             reply = _problem(fault(request))
-        await _send(reply, request, receive, send, with_body=scope["method"] != "HEAD")
+        progress.end()
+        if progress.told is not None:
+            await progress.told
+        else:
+            headers = progress.headers
+            await _send(reply, request, receive, send, headers, with_body=scope["method"] != "HEAD")
         self._observe(progress.route, reply.status, perf_counter() - began)
         return None
 
@@ -145,16 +156,13 @@ class App:
         progress.route = route.name
         if route.scope is not None:
             principal.require(route.scope)
-        left = await self._gate.admit(principal, 1)
+        progress.headers = await self._gate.admit(principal, 1)
         call, watching = await self._read(route, principal, found.names, headers, scope, receive, request, progress)
         try:
-            reply = await self._answering.once(call, self._handlers[route.name])
-        except MainspringError as error:
-            reply = _refused(error, request)
+            return await self._answering.once(call, self._handlers[route.name])
         finally:
             if watching is not None:
                 watching.cancel()
-        return _with(reply, left)
 
     async def _page(self, page: Page, scope: Scope, request: str) -> Reply:
         if scope["method"] not in ("GET", "HEAD"):
@@ -182,9 +190,9 @@ class App:
             raw = await read_body(headers, receive, largest=self._config.largest_body)
             progress.reading = False
         body = body_of(route, raw, headers, deepest=self._config.deepest_json)
-        gone = asyncio.Event()
-        watching = None
+        gone, watching = None, None
         if route.waits and "prefer" in headers:
+            gone = asyncio.Event()
             watching = asyncio.create_task(self._watch(receive, gone))
         call = Call(
             route=route,
@@ -198,8 +206,9 @@ class App:
             peer=_peer(scope),
             gone=gone,
         )
-        wait = call.wait if route.waits else None
-        progress.move((self._config.request_timeout + (wait or timedelta(0))).total_seconds())
+        if route.changes:
+            wait = call.wait if route.waits else None
+            progress.move((self._config.request_timeout + (wait or timedelta(0))).total_seconds())
         return call, watching
 
     async def _watch(self, receive: Receive, gone: asyncio.Event) -> None:
@@ -208,13 +217,42 @@ class App:
         gone.set()
 
 
-class _Progress(Deadline):
-    """How far a request has come."""
+class _Progress:
+    """How far a request has come, and a clock on it.
+
+    What takes too long is told so, cancelled, and left behind: a driver whose server has stopped answering waits for it
+    also when it is cancelled. A timer for each costs a tenth of a task for each.
+    """
+
+    __slots__ = ("_at", "_loop", "_tell", "_timer", "_work", "headers", "reading", "route", "told")
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
         self.route = "none"
         self.reading = False
+        self.headers: Mapping[str, str] = {}  # that go with whatever is answered
+        self.told: asyncio.Task[None] | None = None  # that it took too long
+        self._loop = asyncio.get_running_loop()
+        self._at = self._loop.time() + seconds
+        self._work = asyncio.current_task()
+        self._timer = self._loop.call_at(self._at, self._look)
+
+    def when_late(self, tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tell = tell
+
+    def move(self, seconds: float) -> None:
+        """Grant so many seconds from now on."""
+        self._at = self._loop.time() + seconds
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._loop.time() < self._at:
+            self._timer = self._loop.call_at(self._at, self._look)
+            return
+        self.told = self._loop.create_task(self._tell())
+        if self._work is not None:
+            self._work.cancel()
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -266,26 +304,22 @@ def _problem(problem: Problem, headers: Mapping[str, str] | None = None) -> Repl
     return Reply(status=problem.status, body=msgspec.json.encode(problem), headers=headers or {}, media=MEDIA_TYPE)
 
 
-def _with(reply: Reply, headers: Mapping[str, str]) -> Reply:
-    if not headers:
-        return reply
-    return Reply(
-        status=reply.status,
-        body=reply.body,
-        headers={**headers, **reply.headers},
-        media=reply.media,
-        parts=reply.parts,
-    )
-
-
-async def _send(reply: Reply, request: str, receive: Receive, send: Send, *, with_body: bool) -> None:
+async def _send(
+    reply: Reply,
+    request: str,
+    receive: Receive,
+    send: Send,
+    also: Mapping[str, str] = MappingProxyType({}),
+    *,
+    with_body: bool = True,
+) -> None:
     headers: list[tuple[bytes, bytes]] = [
         (b"content-type", reply.media.encode() if reply.media != JSON else b"application/json"),
         (b"mainspring-request", request.encode()),
     ]
-    own = {name.lower().encode("latin-1"): value.encode("latin-1", "replace") for name, value in reply.headers.items()}
     headers += _SAFE if reply.media in (JSON, MEDIA_TYPE) else _SAFE_PAGE
-    headers += own.items()
+    for name, value in {**also, **reply.headers}.items():
+        headers.append((name.lower().encode("latin-1"), value.encode("latin-1", "replace")))
     if reply.parts is None:
         headers.append((b"content-length", str(len(reply.body)).encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

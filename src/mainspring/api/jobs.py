@@ -100,7 +100,7 @@ class Jobs:
         gathering = self._statuses.get(tenant)
         if gathering is None:
             db = self._desk.scoped(call)
-            gathering = Gathering(lambda asked: reading.statuses(db, tenant, asked))
+            gathering = Gathering(lambda asked, tell: reading.statuses(db, tenant, asked, tell))
             self._statuses[tenant] = gathering
         view = await gathering.get(name)
         if view is None:

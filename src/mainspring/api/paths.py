@@ -10,6 +10,8 @@ from mainspring.domain.errors import NotFound
 from mainspring.rest.routes import Route
 
 _ANY = "{}"
+_NAMES = "{names}"
+_OURS = frozenset({"", _ANY, _NAMES})  # no segment of a request's
 
 
 class Found(NamedTuple):
@@ -32,6 +34,7 @@ class Paths:
             for segment in f"{prefix}{route.path}".strip("/").split("/"):
                 node = node.setdefault(_ANY if segment.startswith("{") else segment, {})
             node.setdefault("", {})[route.method] = route
+            node[_NAMES] = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")]
 
     def find(self, raw: bytes) -> Found:
         """Return what answers to a path, as it stands in the request.
@@ -41,7 +44,7 @@ class Paths:
         """
         node, values = self._tree, []
         for segment in raw.decode("latin-1").strip("/").split("/"):
-            below = node.get(segment) if segment not in ("", _ANY) else None
+            below = node.get(segment) if segment not in _OURS else None
             if below is None and _ANY in node and segment:
                 below = node[_ANY]
                 values.append(_decoded(segment))
@@ -51,12 +54,12 @@ class Paths:
         routes: dict[str, Route] | None = node.get("")
         if routes is None:
             raise NotFound("there is no such path")
-        named = next(iter(routes.values())).path
-        names = [segment[1:-1] for segment in named.split("/") if segment.startswith("{")]
-        return Found(routes, dict(zip(names, values, strict=True)))
+        return Found(routes, dict(zip(node[_NAMES], values, strict=True)))
 
 
 def _decoded(segment: str) -> str:
+    if "%" not in segment and segment.isascii():
+        return segment
     try:
         text = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:

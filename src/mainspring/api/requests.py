@@ -50,7 +50,7 @@ class Call:
     raw: bytes  # the body as it came
     request: str  # its name in the log
     peer: str | None  # the address at the other end of the socket
-    gone: asyncio.Event  # set when the client has hung up
+    gone: asyncio.Event | None = None  # set when the client has hung up, where that matters
 
     @property
     def key(self) -> str | None:
@@ -143,6 +143,8 @@ def query_of(route: Route, raw: bytes) -> Any:
     Raises:
         InvalidRequest: there is one that it does not know, or a value that does not fit.
     """
+    if not raw and route.query is None:
+        return None
     try:
         pairs = parse_qsl(
             raw.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS, errors="strict"

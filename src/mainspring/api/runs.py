@@ -172,7 +172,7 @@ async def ended_within(backend: Direct, run: UUID, call: Call) -> RunView:
     pause = _FIRST_LOOK
     try:
         async with asyncio.timeout(call.wait.total_seconds()):
-            while view.state not in FINAL and not call.gone.is_set():
+            while view.state not in FINAL and not (call.gone is not None and call.gone.is_set()):
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_LOOK)
                 view = await backend.find_run(run)

@@ -125,6 +125,7 @@ class _Guarded(HttpToolsProtocol):
     _waiting: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
     _length = 0
+    _complete = False  # the headers, with what came last
     _answering: Any = None  # what is at work; of several requests that came at once, the first
 
     def connection_made(self, transport: Any) -> None:
@@ -133,17 +134,19 @@ class _Guarded(HttpToolsProtocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        cycle: Any = self.cycle  # None until there was a request
-        if self._waiting is None and (cycle is None or cycle.response_complete):
-            self._watch()  # another request on a connection that was kept
-        if self._waiting is not None:
-            self._length += len(data)
+        self._length += len(data)
+        self._complete = False
         super().data_received(data)
+        cycle: Any = self.cycle  # None until there was a request
+        if self._waiting is None and not self._complete and (cycle is None or cycle.response_complete):
+            self._watch()  # the beginning of another request, on a connection that was kept
+            self._length = len(data)
         if self._waiting is not None and self._length > self._guard.largest_headers:
             most = self._guard.largest_headers
             self._refuse(431, f"the headers are too large; send less than {most} bytes", "headers_too_large")
 
     def on_headers_complete(self) -> None:
+        self._complete = True
         self._unwatch()
         super().on_headers_complete()
 

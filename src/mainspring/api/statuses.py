@@ -8,50 +8,68 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from mainspring.api.patience import within
 from mainspring.domain.errors import StoreUnavailable
 
 _V = TypeVar("_V")
+_Tell: TypeAlias = Callable[[Mapping[str, _V]], None]
 _READ_WITHIN: Final = 10.0  # one that hangs must not hold up all that come after it
 
 
 class Gathering(Generic[_V]):
-    """Looks things up by a text, many at a time. Keeps nothing: every answer was read after it was asked for."""
+    """Looks things up by a text, many at a time. Keeps nothing: every answer was read after it was asked for.
 
-    def __init__(self, read: Callable[[Collection[str]], Coroutine[Any, Any, Mapping[str, _V]]]) -> None:
+    Whoever reads tells what it has found before it says COMMIT: those who asked are answered by then, and the next read
+    has begun.
+    """
+
+    def __init__(self, read: Callable[[Collection[str], _Tell[_V]], Coroutine[Any, Any, None]]) -> None:
         self._read = read
         self._asked: dict[str, list[asyncio.Future[_V | None]]] = {}
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: set[asyncio.Task[None]] = set()
+        self._busy = False
 
     async def get(self, text: str) -> _V | None:
         """Return what is there under this text, or None."""
         answer: asyncio.Future[_V | None] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(text, []).append(answer)
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._go_on())
+        if not self._busy:
+            self._next()
         return await answer
 
-    async def _go_on(self) -> None:
-        while self._asked:
+    def _next(self) -> None:
+        """Read all that is asked for by now."""
+        self._busy = bool(self._asked)
+        if self._busy:
             asked, self._asked = self._asked, {}
-            try:
-                found = await within(_READ_WITHIN, self._read(asked.keys()))
-            except TimeoutError:
-                self._fail(asked, StoreUnavailable("the database did not answer in time"))
-            except BaseException as error:  # noqa: BLE001 - it is theirs who asked
-                self._fail(asked, error)
-            else:
-                for text, waiting in asked.items():
-                    for answer in waiting:
-                        if not answer.done():
-                            answer.set_result(found.get(text))
-        self._reading = None
+            reading = asyncio.create_task(self._go(asked))
+            self._reading.add(reading)
+            reading.add_done_callback(self._reading.discard)
 
-    @staticmethod
-    def _fail(asked: Mapping[str, list[asyncio.Future[_V | None]]], error: BaseException) -> None:
-        for waiting in asked.values():
-            for answer in waiting:
-                if not answer.done():
-                    answer.set_exception(error)
+    async def _go(self, asked: dict[str, list[asyncio.Future[_V | None]]]) -> None:
+        told = False
+
+        def tell(found: Mapping[str, _V]) -> None:
+            nonlocal told
+            told = True
+            for text, waiting in asked.items():
+                for answer in waiting:
+                    if not answer.done():
+                        answer.set_result(found.get(text))
+            self._next()
+
+        error: BaseException = StoreUnavailable("nothing was read")
+        try:
+            await within(_READ_WITHIN, self._read(asked.keys(), tell))
+        except TimeoutError:
+            error = StoreUnavailable("the database did not answer in time")
+        except BaseException as failed:  # noqa: BLE001 - it is theirs who asked
+            error = failed
+        if not told:
+            for waiting in asked.values():
+                for answer in waiting:
+                    if not answer.done():
+                        answer.set_exception(error)
+            self._next()

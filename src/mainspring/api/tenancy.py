@@ -106,11 +106,14 @@ class Gatekeeper:
 
     async def admit(self, principal: Principal, cost: int) -> dict[str, str]:
         quotas = await self._tenancy.quotas(principal.tenant)
-        rate = Rate(quotas.requests_per_second, quotas.burst)
+        rate = _rate(quotas.requests_per_second, quotas.burst)
         verdict = await charge(self._limiter, principal, rate, items=min(cost, quotas.burst))
         if not verdict.allowed:
             raise refusal(verdict)
         return limit_headers(verdict)
+
+
+_rate = lru_cache(maxsize=1_000)(Rate)  # checked when it is made, and the same for most
 
 
 def _refuse_other_pages(headers: Mapping[str, str]) -> None:
