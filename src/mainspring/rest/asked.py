@@ -18,7 +18,6 @@ LARGEST_BATCH: Final = 10_000
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="At most so many.")]
 Cursor: TypeAlias = Annotated[str, Meta(max_length=1_000, description="Where the page before said to go on.")]
-Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
 
 
 class Asked(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -53,7 +52,7 @@ class Trigger(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     payload: Any | UnsetType = UNSET  # left out: the job's
     priority: Priority | None = None
-    key: Key | None = None  # the same key again is answered with the same run
+    key: Name | None = None  # the same key again is answered with the same run
     reason: Text = ""
 
 
@@ -61,7 +60,7 @@ class RunRequest(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run of those that are asked for."""
 
     payload: Any | UnsetType = UNSET
-    key: Key | None = None
+    key: Name | None = None
     due_at: Instant | None = None
     delay: Duration | None = None
     priority: Priority | None = None
@@ -81,7 +80,7 @@ class Backfill(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     start: Instant
     end: Instant
     pace: Duration | None = None  # between their starts
-    key: Key | None = None
+    key: Name | None = None
     dry_run: bool = False
     reason: Text = ""
 
