@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-
 _TICK = 0.001
 
 
