@@ -9,7 +9,7 @@ from mainspring import task
 from mainspring.domain.tenants import quotas_from_json
 from mainspring.store.database import Database
 from mainspring.store.tenants import change_tenant
-from tests.sdk.conftest import Working, working
+from tests.sdk.conftest import Working, until, working
 
 from .conftest import Answered, Asker, serve
 
@@ -273,11 +273,16 @@ async def test_a_trigger_may_wait_for_the_end(ask: Asker, working: Working) -> N
     assert (ended["state"], ended["result"]) == ("succeeded", "hello me")
 
 
+async def _known(ask: Asker, name: str) -> bool:
+    return any(name in node["tasks"] for node in (await ask("GET", "/cluster"))["nodes"])
+
+
 @pytest.mark.covers("F115")
 async def test_a_task_that_no_worker_knows_is_refused_once_there_is_a_worker(db: Database, working: Working) -> None:
     async with serve(db) as ask:
         before = await ask("POST", "/jobs", NIGHTLY)
     async with working(greet), serve(db) as ask:
+        await until(lambda: _known(ask, "greet"))
         unknown = await ask("POST", "/jobs", {**NIGHTLY, "name": "other"})
         known = await ask("POST", "/jobs", {**NIGHTLY, "name": "other", "task": "greet"})
 

@@ -122,7 +122,8 @@ async def story(client: Client, working: Working) -> dict[str, Any]:
         told["dead"] = [await run.wait(timeout=20) for run in dead]
         told["failed"] = await error_of(dead[0].result(timeout=20))
         told["attempts"] = await dead[0].attempts()
-        told["letters"] = [letter async for letter in client.dead_letters.each(job="broken", limit=3)]
+        letters = [letter async for letter in client.dead_letters.each(job="broken", limit=3)]
+        told["letters"] = sorted(letters, key=lambda letter: str(letter.payload))  # they died in any order
         replayed = await client.dead_letters.replay(dead[0].id, payload={"reason": "other"})
         await replayed.wait(timeout=20)
         told["replayed"] = [await replayed.status(), await client.dead_letters.get(dead[0].id)]
