@@ -35,7 +35,7 @@ from mainspring.api.requests import (
 )
 from mainspring.domain.access import Principal
 from mainspring.domain.access import Scope as AccessScope
-from mainspring.domain.errors import MainspringError, NotFound, RateLimited, Unauthenticated
+from mainspring.domain.errors import MainspringError, RateLimited, Unauthenticated
 from mainspring.environment import Environment
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem, fault, problem_of, status_of
 from mainspring.rest.routes import PREFIX, ROUTES, Route
@@ -352,7 +352,3 @@ async def _live(receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             return await send({"type": "lifespan.shutdown.complete"})
-
-
-def not_found(what: str, name: str) -> NotFound:
-    return NotFound(f'there is no {what} "{name[:80]}"')
