@@ -30,6 +30,8 @@ from mainspring.testing.nodes import Node, idle
 _POINT: Final = re.compile(r'\breach\("(\w+\.\w+)"\)')
 _FIRED: Final = 9  # three slots of each job
 _IN_HAND: Final = 5  # of these a worker gets: one of each exclusive job, and all three of the other
+_NEXT: Final = 3  # once these have ended: the second of each exclusive job, and the one that is tried again
+_AT_WORK: Final = "SELECT count(*) FROM runs WHERE state = 'running'"
 
 
 class Work:
@@ -78,7 +80,12 @@ async def a_crash_in_settle(point: str, cluster: Cluster) -> None:
 
     await _die(cluster, cluster.node(work=Work(together=_IN_HAND)), point)
 
-    await _another_finishes(cluster, jobs, lost=0 if _committed(point) else _IN_HAND)
+    left = await cluster.value(_AT_WORK)
+    if _committed(point):  # it may have claimed the next before it heard that these are settled
+        assert left <= _NEXT, f"{left} are at work, though {_IN_HAND} were settled and {_NEXT} come next"
+    else:
+        assert left == _IN_HAND, f"{left} are at work, where {_IN_HAND} were claimed and none settled"
+    await _another_finishes(cluster, jobs, lost=left)
 
 
 async def a_crash_in_recover(point: str, cluster: Cluster) -> None:
