@@ -24,6 +24,7 @@ import pytest
 
 from mainspring.api import events
 from mainspring.api.build import open_api
+from mainspring.api.connection import Limits
 from mainspring.api.server import Server, ServerConfig, bound
 from mainspring.config import Settings
 from mainspring.environment import SystemEnvironment
@@ -347,9 +348,7 @@ async def guarded(db: Database, config: ServerConfig) -> AsyncIterator[str]:
                 await running
 
 
-HASTY = ServerConfig(
-    port=0, headers_within=timedelta(seconds=1), read_within=timedelta(seconds=1), largest_headers=64 << 10
-)
+HASTY = ServerConfig(port=0, limits=Limits(headers_within=timedelta(seconds=1), read_within=timedelta(seconds=1)))
 
 
 async def dripping(url: str, start: str, drip: str) -> tuple[bytes, float]:

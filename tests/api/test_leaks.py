@@ -179,7 +179,7 @@ async def test_so_does_whatever_else_fails(db: Database, monkeypatch: pytest.Mon
         for part, name in ((app._gate, "principal"), (app._gate, "admit"), (app._answering, "once")):
             with monkeypatch.context() as patch:
                 patch.setattr(part, name, fails)
-                got = await raw(asker, "/jobs")
+                got = await raw(asker, "/jobs", "POST", json={"name": "nightly", "task": "noop"})
             says_nothing(got)
         for path, page in list(app._pages.items()):
             with monkeypatch.context() as patch:

@@ -15,7 +15,6 @@ from mainspring.api.limits import (
     AGAIN_IN,
     MemoryLimiter,
     RedisLimiter,
-    charge,
     limit_headers,
     payer,
     redis_limiter,
@@ -23,7 +22,7 @@ from mainspring.api.limits import (
 )
 from mainspring.domain.access import Principal, Role
 from mainspring.domain.errors import InvalidRequest
-from mainspring.domain.gcra import Bucket, Rate, Verdict, take
+from mainspring.domain.gcra import ITEM, Bucket, Rate, Verdict, take
 from mainspring.environment import SystemEnvironment
 from mainspring.telemetry.events import AnyEvent, Events, ServiceInterrupted, ServiceStarted
 from mainspring.testing.clock import ManualEnvironment
@@ -55,8 +54,8 @@ async def opened(stack: AsyncExitStack, server: Redis, *watch: list[AnyEvent]) -
 async def test_whoever_asks_for_a_tenant_asks_from_one_budget() -> None:
     limiter, rate = MemoryLimiter(ManualEnvironment()), Rate(per_second=1, burst=6)
 
-    by_keys = [await charge(limiter, principal(subject=f"key-{number}"), rate) for number in range(8)]
-    other = await charge(limiter, principal("other"), rate)
+    by_keys = [await limiter.take(payer(principal(subject=f"key-{number}")), rate, 1) for number in range(8)]
+    other = await limiter.take(payer(principal("other")), rate, 1)
 
     assert [each.allowed for each in by_keys] == [True] * 6 + [False] * 2
     assert other.allowed
@@ -65,7 +64,7 @@ async def test_whoever_asks_for_a_tenant_asks_from_one_budget() -> None:
 async def test_a_batch_costs_as_many_as_it_has_items() -> None:
     limiter, rate = MemoryLimiter(ManualEnvironment()), Rate(per_second=1, burst=10)
 
-    answers = [await charge(limiter, principal(), rate, items=4) for _ in range(3)]
+    answers = [await limiter.take(payer(principal()), rate, 4) for _ in range(3)]
 
     assert [(each.allowed, each.remaining) for each in answers] == [(True, 6), (True, 2), (False, 2)]
 
@@ -244,14 +243,13 @@ async def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.M
 
 
 def verdict(*, allowed: bool, retry: float = 0, reset: float = 0) -> Verdict:
-    after = (timedelta(seconds=reset), timedelta(seconds=retry))
-    return Verdict(allowed=allowed, limit=20, remaining=3, reset_after=after[0], retry_after=after[1])
+    return Verdict(allowed, Rate(per_second=10, burst=20), int(reset * 10 * ITEM), int(retry * 10 * ITEM))
 
 
 async def test_headers() -> None:
     assert limit_headers(verdict(allowed=True, reset=1.2)) == {
         "RateLimit-Limit": "20",
-        "RateLimit-Remaining": "3",
+        "RateLimit-Remaining": "8",
         "RateLimit-Reset": "2",
     }
     assert limit_headers(verdict(allowed=False, retry=0.001))["Retry-After"] == "1"

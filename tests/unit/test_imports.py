@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "store",
             "telemetry",
         },
-        {"aiohttp", "jwt", "msgspec", "prometheus_client", "redis", "uvicorn"},
+        {"aiohttp", "httptools", "jwt", "msgspec", "prometheus_client", "redis"},
     ),
     "testing": (
         {"domain", "engines", "environment", "insight", "service", "store", "tasks", "telemetry", "upkeep", "worker"},

@@ -37,7 +37,7 @@ class Answering:
             KeyReused: the key came with another request.
             InProgress: the first one with it is still being worked on.
         """
-        if call.key is None or call.route.method != "POST":
+        if call.key is None:
             return await handler(call)
         check_key(call.key)
         if call.route.name in BY_THEMSELVES:

@@ -1,4 +1,4 @@
-"""The API as an ASGI application: every request goes through here, once, in this order.
+"""The API as one application: every request goes through here, once, in this order.
 
 path → who is asking → may they → how often → body → key → handler → reply. Whatever goes wrong on the way becomes a
 problem with a stable code; of what is a fault of ours the caller learns a name to look for in the log, and no more.
@@ -8,33 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from time import perf_counter
-from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from mainspring.api.answering import Answering
+from mainspring.api.connection import Request
 from mainspring.api.paths import Paths
-from mainspring.api.requests import (
-    JSON,
-    Call,
-    Receive,
-    Reply,
-    Scope,
-    Send,
-    body_of,
-    headers_of,
-    query_of,
-    read_body,
-)
-from mainspring.domain.access import Principal
-from mainspring.domain.access import Scope as AccessScope
+from mainspring.api.requests import JSON, Call, Reply, body_of, query_of, read_body
+from mainspring.domain.access import Principal, Scope
 from mainspring.domain.errors import MainspringError, RateLimited, Unauthenticated
 from mainspring.environment import Environment
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem, fault, problem_of, status_of
@@ -51,12 +40,14 @@ class Page:
     """Something that is no part of the API: a path of its own, read only."""
 
     read: Callable[[], Awaitable[Reply]]
-    scope: AccessScope | None = None  # None: open to everybody, also to those nobody knows
+    scope: Scope | None = None  # None: open to everybody, also to those nobody knows
 
 
 # Nothing of ours is guessed at or stored by a proxy, and no page is framed.
-_SAFE: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_SAFE_PAGE: Final = (*_SAFE, (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
+_SAFE: Final = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
+_SAFE_PAGE: Final = f"{_SAFE}x-frame-options: DENY\r\nreferrer-policy: no-referrer\r\n"
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # would end a header, and begin another
+_TICK: Final = 0.1  # seconds, by which a request may be let go too late
 _WHEN_AWAY: Final = timedelta(seconds=2)  # after a 503
 
 
@@ -81,7 +72,7 @@ class AppConfig:
 
 
 class App:
-    """The ASGI application. Handlers are by the name of their route; pages, open to everybody, by their path."""
+    """The application. Handlers are by the name of their route; pages, open to everybody, by their path."""
 
     def __init__(
         self,
@@ -99,6 +90,8 @@ class App:
         if missing:
             raise AssertionError(f"routes without a handler, or the reverse: {', '.join(sorted(missing))}")
         self._config = config
+        self._patience = config.request_timeout.total_seconds()
+        self._clock = _Clock()
         self._gate = gate
         self._handlers = handlers
         self._pages = pages
@@ -108,67 +101,60 @@ class App:
         self._paths = Paths(ROUTES, PREFIX)
         self._process, self._numbers = env.token().hex[:12], count(1)  # the names of requests in the log
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await _live(receive, send)
-        if scope["type"] != "http":
-            return await send({"type": "websocket.close", "code": 1002})
-        began, request = perf_counter(), f"{self._process}-{next(self._numbers):x}"
-        progress = _Progress(self._config.request_timeout.total_seconds())
-        progress.when_late(lambda: _send(_late(progress, request), request, receive, send))
+    async def __call__(self, request: Request) -> None:
+        began, name = perf_counter(), f"{self._process}-{next(self._numbers):x}"
+        progress = _Progress(request, name, self._patience)
+        self._clock.watch(progress)
         try:
-            reply = await self._reply(scope, receive, request, progress)
+            reply = await self._reply(request, name, progress)
         except TimeoutError:
-            reply = _late(progress, request)
+            reply = _late(progress, name)
         except MainspringError as error:
-            reply = _refused(error, request)
+            reply = _refused(error, name)
         except asyncio.CancelledError:
-            if progress.told is None:
+            if progress.late is None:
                 raise
-            reply = _late(progress, request)
+            reply = progress.late
         except Exception as error:
             if progress.reading and isinstance(error, ConnectionError):
-                progress.end()
-                return None  # it hung up before it had asked
-            _logger.exception("request %s failed", request)
-            reply = _problem(fault(request))
-        progress.end()
-        if progress.told is not None:
-            await progress.told
-        else:
-            headers = progress.headers
-            await _send(reply, request, receive, send, headers, with_body=scope["method"] != "HEAD")
+                return  # it hung up before it had asked
+            _logger.exception("request %s failed", name)
+            reply = _problem(fault(name))
+        finally:
+            self._clock.leave(progress)
+        if progress.late is None:
+            await _send(reply, request, name, progress.headers)
         self._observe(progress.route, reply.status, perf_counter() - began)
-        return None
 
-    async def _reply(self, scope: Scope, receive: Receive, request: str, progress: _Progress) -> Reply:
-        page = self._pages.get(scope["path"])
+    async def _reply(self, request: Request, name: str, progress: _Progress) -> Reply:
+        path = request.path.decode("latin-1")
+        page = self._pages.get(path)
         if page is not None:
-            progress.route = scope["path"]
-            return await self._page(page, scope, request)
-        found = self._paths.find(scope.get("raw_path", b"").partition(b"?")[0] or scope["path"].encode())
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        route = found.routes.get(method)
+            progress.route = path
+            return await self._page(page, request, name)
+        found = self._paths.find(path)
+        route = found.routes.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
-            return _wrong_method(", ".join(sorted(found.routes)), request)
-        headers = headers_of(scope)
-        principal = await self._gate.principal(headers, _peer(scope))
+            return _wrong_method(", ".join(sorted(found.routes)), name)
+        principal = await self._gate.principal(request.headers, request.peer)
         progress.route = route.name
         if route.scope is not None:
             principal.require(route.scope)
         progress.headers = await self._gate.admit(principal, 1)
-        call, watching = await self._read(route, principal, found.names, headers, scope, receive, request, progress)
+        call, watching = await self._read(route, principal, found.names, request, name, progress)
         try:
+            if route.method != "POST":
+                return await self._handlers[route.name](call)
             return await self._answering.once(call, self._handlers[route.name])
         finally:
             if watching is not None:
                 watching.cancel()
 
-    async def _page(self, page: Page, scope: Scope, request: str) -> Reply:
-        if scope["method"] not in ("GET", "HEAD"):
-            return _wrong_method("GET", request)
+    async def _page(self, page: Page, request: Request, name: str) -> Reply:
+        if request.method not in ("GET", "HEAD"):
+            return _wrong_method("GET", name)
         if page.scope is not None:
-            (await self._gate.principal(headers_of(scope), _peer(scope))).require(page.scope)
+            (await self._gate.principal(request.headers, request.peer)).require(page.scope)
         return await page.read()
 
     async def _read(  # noqa: PLR0917 - the parts of one request
@@ -176,24 +162,22 @@ class App:
         route: Route,
         principal: Principal,
         names: Mapping[str, str],
-        headers: Mapping[str, str],
-        scope: Scope,
-        receive: Receive,
-        request: str,
+        request: Request,
+        name: str,
         progress: _Progress,
     ) -> tuple[Call, asyncio.Task[None] | None]:
-        query = query_of(route, scope.get("query_string", b""))
+        query, headers = query_of(route, request.query), request.headers
         raw = b""
         if route.method != "GET":
             progress.reading = True
-            progress.move(self._config.request_timeout.total_seconds())
-            raw = await read_body(headers, receive, largest=self._config.largest_body)
+            progress.move(self._patience)
+            raw = await read_body(request, largest=self._config.largest_body)
             progress.reading = False
         body = body_of(route, raw, headers, deepest=self._config.deepest_json)
         gone, watching = None, None
         if route.waits and "prefer" in headers:
             gone = asyncio.Event()
-            watching = asyncio.create_task(self._watch(receive, gone))
+            watching = asyncio.create_task(self._watch(request, gone))
         call = Call(
             route=route,
             principal=principal,
@@ -202,68 +186,76 @@ class App:
             query=query,
             body=body,
             raw=raw,
-            request=request,
-            peer=_peer(scope),
+            request=name,
+            peer=request.peer,
             gone=gone,
         )
         if route.changes:
             wait = call.wait if route.waits else None
-            progress.move((self._config.request_timeout + (wait or timedelta(0))).total_seconds())
+            progress.move(self._patience + (wait.total_seconds() if wait is not None else 0))
         return call, watching
 
-    async def _watch(self, receive: Receive, gone: asyncio.Event) -> None:
+    async def _watch(self, request: Request, gone: asyncio.Event) -> None:
         """Say when nobody waits any longer, or nobody may."""
-        await first_of(_until_gone(receive), self._ending.wait())
+        await first_of(request.hung_up(), self._ending.wait())
         gone.set()
 
 
 class _Progress:
-    """How far a request has come, and a clock on it.
+    """How far a request has come, and by when it has to be through.
 
     What takes too long is told so, cancelled, and left behind: a driver whose server has stopped answering waits for it
-    also when it is cancelled. A timer for each costs a tenth of a task for each.
+    also when it is cancelled.
     """
 
-    __slots__ = ("_at", "_loop", "_tell", "_timer", "_work", "headers", "reading", "route", "told")
+    __slots__ = ("_loop", "_name", "_request", "_work", "at", "headers", "late", "reading", "route")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, request: Request, name: str, seconds: float) -> None:
         self.route = "none"
         self.reading = False
         self.headers: Mapping[str, str] = {}  # that go with whatever is answered
-        self.told: asyncio.Task[None] | None = None  # that it took too long
+        self.late: Reply | None = None  # what it was told when it took too long
+        self._request = request
+        self._name = name
         self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time() + seconds
         self._work = asyncio.current_task()
-        self._timer = self._loop.call_at(self._at, self._look)
-
-    def when_late(self, tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._tell = tell
+        self.move(seconds)
 
     def move(self, seconds: float) -> None:
         """Grant so many seconds from now on."""
-        self._at = self._loop.time() + seconds
+        self.at = self._loop.time() + seconds
 
-    def end(self) -> None:
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        if self._loop.time() < self._at:
-            self._timer = self._loop.call_at(self._at, self._look)
-            return
-        self.told = self._loop.create_task(self._tell())
+    def stop(self) -> None:
+        self.late = reply = _late(self, self._name)
+        self._request.answer(reply.status, _head(reply, self._name, self.headers), reply.body)
         if self._work is not None:
             self._work.cancel()
 
 
-async def _until_gone(receive: Receive) -> None:
-    """Wait until the client has hung up, or has been answered."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Clock:
+    """One timer for all requests that are being answered. One for each would take a tenth of its time."""
 
+    def __init__(self) -> None:
+        self._watched: set[_Progress] = set()
+        self._ticking = False
 
-def _peer(scope: Scope) -> str | None:
-    client = scope.get("client")
-    return client[0] if client else None
+    def watch(self, progress: _Progress) -> None:
+        self._watched.add(progress)
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def leave(self, progress: _Progress) -> None:
+        self._watched.discard(progress)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        for late in [each for each in self._watched if each.at <= loop.time()]:
+            self._watched.discard(late)
+            late.stop()
+        self._ticking = bool(self._watched)
+        if self._ticking:
+            loop.call_later(_TICK, self._tick)
 
 
 def _refused(error: MainspringError, request: str) -> Reply:
@@ -286,8 +278,7 @@ def _late(progress: _Progress, request: str) -> Reply:
     """Answer a request that took too long: to be sent, or to be answered."""
     if progress.reading:
         detail, code = "the body did not arrive in time; send it at once", "request_timeout"
-        problem = Problem(title=TITLES[408], status=408, detail=detail, code=code, request=request)
-        return _problem(problem, {"Connection": "close"})  # nobody waits for the rest of it
+        return _problem(Problem(title=TITLES[408], status=408, detail=detail, code=code, request=request))
     _logger.warning("request %s took too long", request)
     detail = "it took too long; try the same again"
     problem = Problem(title=TITLES[503], status=503, detail=detail, code="timeout", request=request)
@@ -304,51 +295,34 @@ def _problem(problem: Problem, headers: Mapping[str, str] | None = None) -> Repl
     return Reply(status=problem.status, body=msgspec.json.encode(problem), headers=headers or {}, media=MEDIA_TYPE)
 
 
-async def _send(
-    reply: Reply,
-    request: str,
-    receive: Receive,
-    send: Send,
-    also: Mapping[str, str] = MappingProxyType({}),
-    *,
-    with_body: bool = True,
-) -> None:
-    headers: list[tuple[bytes, bytes]] = [
-        (b"content-type", reply.media.encode() if reply.media != JSON else b"application/json"),
-        (b"mainspring-request", request.encode()),
-    ]
-    headers += _SAFE if reply.media in (JSON, MEDIA_TYPE) else _SAFE_PAGE
-    for name, value in {**also, **reply.headers}.items():
-        headers.append((name.lower().encode("latin-1"), value.encode("latin-1", "replace")))
+def _head(reply: Reply, name: str, also: Mapping[str, str]) -> bytes:
+    """Return the headers of a reply, each with its end."""
+    safe = _SAFE if reply.media in (JSON, MEDIA_TYPE) else _SAFE_PAGE
+    values = {**also, **reply.headers}
+    if _CONTROL.search("".join(values.values())):
+        raise AssertionError("a header cannot have this in it")
+    more = "".join([f"{header}: {value}\r\n" for header, value in values.items()])
+    return f"content-type: {reply.media}\r\nmainspring-request: {name}\r\n{safe}{more}".encode("latin-1", "replace")
+
+
+async def _send(reply: Reply, request: Request, name: str, also: Mapping[str, str]) -> None:
+    head = _head(reply, name, also)
     if reply.parts is None:
-        headers.append((b"content-length", str(len(reply.body)).encode()))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    if reply.parts is None or not with_body:
-        return await send({"type": "http.response.body", "body": reply.body if with_body else b""})
-    sending = asyncio.create_task(_send_parts(reply.parts, request, send))
-    try:
-        await _until_gone(receive)
-    finally:
-        sending.cancel()
-        await asyncio.wait((sending,))
-    return None
+        request.answer(reply.status, head, reply.body)
+        return
+    request.begin(reply.status, head)
+    if request.method == "HEAD":
+        await reply.parts.aclose()
+    else:
+        # The end of the one who listens is waited for beside it: parts that are still to come do not notice it.
+        await first_of(request.hung_up(), _send_parts(reply.parts, request, name))
+    request.end()
 
 
-async def _send_parts(parts: AsyncGenerator[bytes], request: str, send: Send) -> None:
-    """Send parts as they come, to the last. Its own task: it would not notice by itself that nobody listens."""
+async def _send_parts(parts: AsyncGenerator[bytes], request: Request, name: str) -> None:
     try:
         async with aclosing(parts) as coming:
             async for part in coming:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+                await request.part(part)
     except Exception:
-        _logger.exception("request %s failed", request)
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            return await send({"type": "lifespan.shutdown.complete"})
+        _logger.exception("request %s failed", name)

@@ -26,7 +26,7 @@ from mainspring.domain.errors import InvalidRequest, NotFound, Unauthenticated
 from mainspring.environment import Environment
 
 KEY_PREFIX: Final = "ms_"
-KNOWN_FOR: Final = timedelta(seconds=10)  # a key that was good
+KNOWN_FOR: Final = timedelta(seconds=9)  # a key that was good
 UNKNOWN_FOR: Final = timedelta(seconds=1)  # a key that was not: a new one is good at once, nearly
 TENANT_FOR: Final = timedelta(seconds=5)
 MOST_REMEMBERED: Final = 10_000

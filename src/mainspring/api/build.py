@@ -76,7 +76,7 @@ async def open_api(
                 sources.append(published)
             tokens = Tokens(token_rules(settings.auth), *sources, environment=env)
         authenticator = Authenticator(required=required, tokens=tokens, keys=tenancy, tenants=tenancy, environment=env)
-        gate = Gatekeeper(authenticator, tenancy, await _limiter(stack, settings, env, events))
+        gate = Gatekeeper(authenticator, tenancy, await _limiter(stack, settings, env, events), env)
         desk, metrics = Desk(db, env, bell), Metrics(db)
         checks = Checks(db, tenancy, env)
         streams = Streams(desk, gate, most=settings.api.most_streams)

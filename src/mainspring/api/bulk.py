@@ -119,7 +119,7 @@ class BulkActions:
         db, tenant = self._desk.scoped(call), call.principal.tenant
         if RULES[action].where is JobsWhere:
             known: dict[str, JobStatusView] = {}
-            await reading.statuses(db, tenant, ids, known.update)
+            await reading.statuses(self._desk.db, tenant, ids, known.update)
             return {text: known[text].id for text in ids if text in known and known[text].state is not JobState.DELETED}
         runs = {text: UUID(text) for text in ids}
         look = matching.runs_there if RULES[action].where is shapes.RunsWhere else matching.letters_there

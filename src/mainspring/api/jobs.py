@@ -99,7 +99,7 @@ class Jobs:
         tenant, name = call.principal.tenant, call.names["job"]
         gathering = self._statuses.get(tenant)
         if gathering is None:
-            db = self._desk.scoped(call)
+            db = self._desk.db
             gathering = Gathering(lambda asked, tell: reading.statuses(db, tenant, asked, tell))
             self._statuses[tenant] = gathering
         view = await gathering.get(name)

@@ -18,12 +18,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.resources import files
-from math import ceil
 from typing import Any, Final, Protocol, cast
 
 from mainspring.domain.access import Principal
 from mainspring.domain.errors import InvalidRequest, RateLimited
-from mainspring.domain.gcra import Bucket, Rate, Verdict, leaked, take, verdict
+from mainspring.domain.gcra import Bucket, Rate, Verdict, leaked, take
 from mainspring.environment import Environment
 from mainspring.service import shielded
 from mainspring.telemetry.events import Events, ServiceInterrupted, ServiceStarted
@@ -32,6 +31,7 @@ MOST_BUCKETS: Final = 100_000
 ANSWER_WITHIN: Final = timedelta(milliseconds=250)
 AGAIN_IN: Final = timedelta(seconds=5)
 _CONNECTIONS: Final = 16
+_SECOND: Final = timedelta(seconds=1)
 _PREFIX: Final = "mainspring:limit:"
 _SCRIPT: Final = files("mainspring.api").joinpath("take.lua").read_text("utf-8")
 
@@ -39,11 +39,6 @@ _SCRIPT: Final = files("mainspring.api").joinpath("take.lua").read_text("utf-8")
 class Limiter(Protocol):
     async def take(self, name: str, rate: Rate, cost: int) -> Verdict:
         """Ask for ``cost`` items in the name of whoever pays for them."""
-
-
-async def charge(limiter: Limiter, principal: Principal, rate: Rate, *, items: int = 1) -> Verdict:
-    """Count a request of so many items against whoever is behind it."""
-    return await limiter.take(payer(principal), rate, items)
 
 
 def payer(principal: Principal) -> str:
@@ -134,7 +129,7 @@ class RedisLimiter:
     async def _asked(self, name: str, rate: Rate, cost: int) -> Verdict:
         answered = await self._call(keys=[_PREFIX + name], args=[rate.per_second, rate.burst, cost])
         allowed, owed, too_much = cast("list[int]", answered)
-        return verdict(allowed=bool(allowed), rate=rate, owed=owed, too_much=too_much)
+        return Verdict(bool(allowed), rate, owed, too_much)
 
     def _lost(self, error: Exception) -> None:
         told, self._away = self._away, True
@@ -186,4 +181,4 @@ def _unreachable() -> tuple[type[Exception], ...]:
 
 
 def _seconds(length: timedelta) -> int:
-    return ceil(length / timedelta(seconds=1))
+    return -(-length // _SECOND)

@@ -28,25 +28,28 @@ class Paths:
     """
 
     def __init__(self, routes: Iterable[Route], prefix: str) -> None:
+        self._prefix = f"{prefix}/"
         self._tree: dict[str, Any] = {}
         for route in routes:
             node = self._tree
-            for segment in f"{prefix}{route.path}".strip("/").split("/"):
+            for segment in route.path.strip("/").split("/"):
                 node = node.setdefault(_ANY if segment.startswith("{") else segment, {})
             node.setdefault("", {})[route.method] = route
             node[_NAMES] = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")]
 
-    def find(self, raw: bytes) -> Found:
-        """Return what answers to a path, as it stands in the request.
+    def find(self, path: str) -> Found:
+        """Return what answers to a path, as it stands in the request: each character a byte.
 
         Raises:
             NotFound: nothing does.
         """
+        if not path.startswith(self._prefix):
+            raise NotFound("there is no such path")
         node, values = self._tree, []
-        for segment in raw.decode("latin-1").strip("/").split("/"):
+        for segment in path[len(self._prefix) :].rstrip("/").split("/"):
             below = node.get(segment) if segment not in _OURS else None
-            if below is None and _ANY in node and segment:
-                below = node[_ANY]
+            if below is None and segment:
+                below = node.get(_ANY)
                 values.append(_decoded(segment))
             if below is None:
                 raise NotFound("there is no such path")

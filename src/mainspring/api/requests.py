@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from mainspring.api.connection import Request
 from mainspring.domain.access import Principal
 from mainspring.domain.errors import InvalidRequest
 from mainspring.rest.reading import check_text, read_as, read_json
 from mainspring.rest.routes import Route
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON: Final = "application/json"
 LONGEST_WAIT: Final = timedelta(seconds=60)
@@ -37,8 +33,7 @@ class NotJsonBody(InvalidRequest):
     code = "not_json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request to one route, by somebody who may make it."""
 
     route: Route
@@ -83,13 +78,12 @@ class Call:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent back: a body that is there, or parts as they come."""
 
     status: int = 200
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     media: str = JSON
     parts: AsyncGenerator[bytes] | None = None
 
@@ -98,43 +92,19 @@ def json_reply(value: object, *, status: int = 200, headers: Mapping[str, str] |
     return Reply(status=status, body=_ENCODER.encode(value), headers=headers or {})
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers by lower-case name; of one that is there twice the values joined."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        text, key = value.decode("latin-1"), name.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
-
-
-async def read_body(headers: Mapping[str, str], receive: Receive, *, largest: int) -> bytes:
+async def read_body(request: Request, *, largest: int) -> bytes:
     """Read the body.
 
     Raises:
         TooLarge: it is longer than ``largest``, or says so.
         ConnectionError: the client hung up.
     """
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > largest:
-        raise _too_large(largest)
-    parts: list[bytes] = []
-    length = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionError("the client hung up")
-        part = message.get("body", b"")
-        length += len(part)
-        if length > largest:
-            raise _too_large(largest)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _too_large(largest: int) -> TooLarge:
-    allowed = f"send at most {largest} bytes; split the batch, or store the payload elsewhere"
-    return TooLarge("it is too large", field="body", value="", allowed=allowed)
+    declared = request.headers.get("content-length", "")
+    body = None if declared.isdecimal() and int(declared[:20]) > largest else await request.read(largest)
+    if body is None:
+        allowed = f"send at most {largest} bytes; split the batch, or store the payload elsewhere"
+        raise TooLarge("it is too large", field="body", value="", allowed=allowed)
+    return body
 
 
 def query_of(route: Route, raw: bytes) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from mainspring.api.auth import Authenticator
-from mainspring.api.limits import Limiter, charge, limit_headers, refusal
+from mainspring.api.limits import Limiter, limit_headers, payer, refusal
 from mainspring.domain.access import DEFAULT_TENANT, Principal, read_role
 from mainspring.domain.errors import Forbidden, NotFound, Unauthenticated
 from mainspring.domain.gcra import Rate
@@ -20,6 +20,7 @@ from mainspring.service import Stop
 from mainspring.store import keys, tenants
 from mainspring.store.database import Database
 
+_LET_IN_FOR: Final = timedelta(seconds=1)  # by the same key, without asking who that is
 _KEPT_FOR: Final = timedelta(seconds=5)
 _TOUCH_EVERY: Final = timedelta(seconds=30)
 _USUAL: Final = Quotas()
@@ -89,25 +90,39 @@ class Tenancy:
 class Gatekeeper:
     """Who is asking, and whether they may ask again."""
 
-    def __init__(self, authenticator: Authenticator, tenancy: Tenancy, limiter: Limiter) -> None:
+    def __init__(self, authenticator: Authenticator, tenancy: Tenancy, limiter: Limiter, env: Environment) -> None:
         self._authenticator = authenticator
         self._tenancy = tenancy
         self._limiter = limiter
+        self._env = env
+        self._let_in: dict[tuple[str, str | None], Principal] = {}  # in this second
+        self._until = 0.0
 
     async def principal(self, headers: Mapping[str, str], peer: str | None) -> Principal:
-        authorization = headers.get("authorization")
+        authorization, acting_for = headers.get("authorization"), headers.get("mainspring-tenant")
         if authorization is None:
             _refuse_other_pages(headers)
-        elif ", " in authorization:
+            return await self._authenticator.principal(None, peer_is_loopback=_on_loopback(peer), acting_for=acting_for)
+        now = self._env.monotonic()
+        if now >= self._until:
+            self._let_in.clear()
+            self._until = now + _LET_IN_FOR.total_seconds()
+        known = self._let_in.get((authorization, acting_for))
+        if known is not None:
+            return known
+        if ", " in authorization:
             raise Unauthenticated("there are two of Authorization; send one", reason="malformed")
-        return await self._authenticator.principal(
-            authorization, peer_is_loopback=_on_loopback(peer), acting_for=headers.get("mainspring-tenant")
+        principal = await self._authenticator.principal(
+            authorization, peer_is_loopback=_on_loopback(peer), acting_for=acting_for
         )
+        if principal.expires_at is None:
+            self._let_in[authorization, acting_for] = principal
+        return principal
 
     async def admit(self, principal: Principal, cost: int) -> dict[str, str]:
         quotas = await self._tenancy.quotas(principal.tenant)
         rate = _rate(quotas.requests_per_second, quotas.burst)
-        verdict = await charge(self._limiter, principal, rate, items=min(cost, quotas.burst))
+        verdict = await self._limiter.take(payer(principal), rate, min(cost, quotas.burst))
         if not verdict.allowed:
             raise refusal(verdict)
         return limit_headers(verdict)

@@ -43,15 +43,33 @@ class Bucket(NamedTuple):
     owed: int  # in millionths of an item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether a request may pass, and what to tell the caller about the next one."""
 
     allowed: bool
-    limit: int  # the burst
-    remaining: int  # items that would pass right now
-    reset_after: timedelta  # until the whole burst is there again
-    retry_after: timedelta  # until this request would pass; zero if it did
+    rate: Rate
+    owed: int  # after it
+    too_much: int  # by how much it was, in millionths of an item
+
+    @property
+    def limit(self) -> int:
+        """The burst."""
+        return self.rate.burst
+
+    @property
+    def remaining(self) -> int:
+        """Items that would pass right now."""
+        return max(0, self.rate.burst * ITEM - self.owed) // ITEM
+
+    @property
+    def reset_after(self) -> timedelta:
+        """Until the whole burst is there again."""
+        return _paid_in(self.owed, self.rate)
+
+    @property
+    def retry_after(self) -> timedelta:
+        """Until this request would pass; zero if it did."""
+        return timedelta(0) if self.allowed else _paid_in(self.too_much, self.rate)
 
 
 def take(bucket: Bucket | None, rate: Rate, cost: int, *, now: int) -> tuple[Bucket, Verdict]:
@@ -64,8 +82,8 @@ def take(bucket: Bucket | None, rate: Rate, cost: int, *, now: int) -> tuple[Buc
     left = leaked(bucket, rate, now=now)
     too_much = left.owed + (min(cost, rate.burst) - rate.burst) * ITEM
     allowed = cost == 0 or too_much <= 0
-    after = left._replace(owed=left.owed + cost * ITEM) if allowed else left
-    return after, verdict(allowed=allowed, rate=rate, owed=after.owed, too_much=too_much)
+    after = Bucket(left.at, left.owed + cost * ITEM) if allowed else left
+    return after, Verdict(allowed, rate, after.owed, too_much)
 
 
 def leaked(bucket: Bucket | None, rate: Rate, *, now: int) -> Bucket:
@@ -74,17 +92,6 @@ def leaked(bucket: Bucket | None, rate: Rate, *, now: int) -> Bucket:
         return Bucket(at=now, owed=0)
     elapsed = max(0, now - bucket.at)
     return Bucket(at=bucket.at + elapsed, owed=max(0, bucket.owed - elapsed * rate.per_second))
-
-
-def verdict(*, allowed: bool, rate: Rate, owed: int, too_much: int) -> Verdict:
-    """Put a decision into words: what is owed after it, and by how much it was too much."""
-    return Verdict(
-        allowed=allowed,
-        limit=rate.burst,
-        remaining=max(0, rate.burst * ITEM - owed) // ITEM,
-        reset_after=_paid_in(owed, rate),
-        retry_after=timedelta(0) if allowed else _paid_in(too_much, rate),
-    )
 
 
 def _paid_in(owed: int, rate: Rate) -> timedelta:

@@ -361,7 +361,16 @@ def _of_job(view: JobView, in_words: str) -> dict[str, Any]:
 
 
 def job_status(view: JobStatusView) -> JobStatus:
-    return JobStatus(**_of_status(view))
+    return JobStatus(  # each by its name: this is what is read most
+        id=view.id,
+        name=view.name,
+        state=view.state,
+        version=view.version,
+        next_fire_at=view.next_fire_at,
+        last_slot=view.last_slot,
+        resume_at=view.resume_at,
+        fired=view.fired,
+    )
 
 
 def _of_status(view: JobView | JobStatusView) -> dict[str, Any]:

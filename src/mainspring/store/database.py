@@ -182,11 +182,20 @@ class Database:
         """Begin a transaction, with all that holds for it in one message."""
         begin_with = "; ".join(filter(None, (self._begin_with, self._scope, more)))
         with _ours(), _within(self.tenant):
-            async with self._pool.acquire() as connection, connection.transaction():
-                if begin_with:
+            async with self._pool.acquire() as connection:
+                if not begin_with:
+                    async with connection.transaction():
+                        yield connection
+                    return
+                try:
                     with _ours():
-                        await connection.execute(begin_with)
-                yield connection
+                        await connection.execute(f"BEGIN; {begin_with}")
+                    yield connection
+                except BaseException:
+                    if connection.is_in_transaction():  # else it is gone, or giving it back ends it
+                        await connection.execute("ROLLBACK")
+                    raise
+                await connection.execute("COMMIT")
 
 
 @dataclass(slots=True)

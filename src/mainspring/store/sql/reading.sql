@@ -23,13 +23,7 @@ SELECT jobs.id, jobs.name, jobs.tenant, c.state, c.version, v.definition, c.next
 
 -- name: statuses
 -- Of many at once, by id or by name, without their definitions: what is asked for most.
-SELECT jobs.id, jobs.name, c.state, c.version, c.next_fire_at, c.last_slot, c.resume_at, c.fired
-  FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id
- WHERE jobs.tenant = $1 AND jobs.id = ANY($2::uuid[])
-UNION ALL
-SELECT jobs.id, jobs.name, c.state, c.version, c.next_fire_at, c.last_slot, c.resume_at, c.fired
-  FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id
- WHERE jobs.tenant = $1 AND jobs.name = ANY($3::text[]) AND jobs.deleted_at IS NULL;
+SELECT * FROM job_statuses($1, $2, $3);
 
 -- name: versions
 SELECT version, state, definition, effective_at, author, reason FROM job_versions
