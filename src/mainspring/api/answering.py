@@ -79,8 +79,8 @@ def check_key(key: str) -> None:
     """Refuse what cannot be a key.
 
     Raises:
-        InvalidRequest: it is empty, too long, or not plain ASCII.
+        InvalidRequest: it is empty, too long, or not plain ASCII without spaces.
     """
-    if not 1 <= len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
-        allowed = f"use 1 to {_LONGEST_KEY} printable ASCII characters, such as a UUID"
+    if not 1 <= len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        allowed = f"use 1 to {_LONGEST_KEY} printable ASCII characters without spaces, such as a UUID"
         raise InvalidRequest("it is no key", field="Idempotency-Key", value=key[:40], allowed=allowed)

@@ -29,6 +29,8 @@ from mainspring.store.database import Connection
 from mainspring.store.jobs import make_jobs, taken_names
 from mainspring.store.log import Entry, write_many
 
+_FEW: Final = 2  # asked for at once: these need not wait for company
+_APART: Final = 0.006  # seconds, from the beginning of one write of many to the next
 _WRITE_WITHIN: Final = 10.0  # one that hangs must not hold up all that come after it; no transaction lives that long
 
 
@@ -64,7 +66,9 @@ class Making:
         return said
 
     async def _go_on(self, tenant: str) -> None:
+        loop = asyncio.get_running_loop()
         while wanted := self._asked.pop(tenant, None):
+            began = loop.time()
             try:
                 said = await within(_WRITE_WITHIN, self._write(wanted))
             except TimeoutError:
@@ -81,6 +85,8 @@ class Making:
             for each, one in zip(wanted, said, strict=True):
                 if not each.answer.done():
                     each.answer.set_result(one)
+            if len(wanted) > _FEW:
+                await asyncio.sleep(began + _APART - loop.time())  # and of those meanwhile there will be many, too
         del self._writing[tenant]
 
     async def _write(self, wanted: Sequence[_Wanted]) -> Sequence[Reply | MainspringError]:

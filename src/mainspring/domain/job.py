@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, TypeAlias, cast
 
 from mainspring.domain.durations import format_duration, parse_duration
@@ -244,8 +245,16 @@ def _spec_from_json(document: Mapping[str, Json]) -> Spec:
 
 
 def _changed(value: Any) -> list[tuple[str, Any]]:
-    given = ((field, getattr(value, field.name)) for field in fields(value))
-    return [(field.name, held) for field, held in given if field.default is MISSING or held != field.default]
+    return [
+        (name, held)
+        for name, default in _defaults(type(value))
+        if (held := getattr(value, name)) is not default and (default is MISSING or held != default)
+    ]
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 def _duration(text: str) -> timedelta:
