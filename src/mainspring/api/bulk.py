@@ -62,7 +62,7 @@ class BulkActions:
         call.principal.require(RULES[asked.action].scope)
         where = check_bulk(asked)
         payload = None if asked.payload is UNSET else written(asked.payload)
-        self._checks.payload(call.principal, payload, asked.payload)
+        self._checks.payload(payload, asked.payload)
         wanted: dict[str, Json] = {"per_second": asked.per_second}
         if where is None:
             wanted["ids"] = await self._ids(call.principal, asked)

@@ -70,13 +70,12 @@ class Checks:
     async def batch(self, principal: Principal, number: int, field: str) -> None:
         self._batch(await self._tenancy.quotas(principal.tenant), number, field)
 
-    def payload(self, principal: Principal, text: str | None, value: Json, field: str = "payload") -> None:
+    def payload(self, text: str | None, value: Json, field: str = "payload") -> None:
         """Refuse a payload with a secret in the open.
 
         Raises:
             InlineSecret: there is one; it is named by its path.
         """
-        del principal
         if text is not None:
             check_inline(value, field)
 

@@ -165,7 +165,7 @@ class Jobs:
     async def trigger(self, call: Call) -> Reply:
         job = await self._find(call)
         payload = None if call.body.payload is UNSET else written(call.body.payload)
-        self._checks.payload(call.principal, payload, call.body.payload)
+        self._checks.payload(payload, call.body.payload)
         asked = Request(payload=payload, key=call.body.key or call.key, priority=call.body.priority).checked()
         backend = self._changing(call, job.name, after={"key": asked.key}, reason=call.body.reason)
         run_id = await backend.trigger(job.id, asked)

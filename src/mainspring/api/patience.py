@@ -14,23 +14,7 @@ _T = TypeVar("_T")
 _LEFT: Final[set[asyncio.Task[Any]]] = set()  # nobody else holds them while they end
 
 
-class Deadline:
-    """Until when something has to be through; it may be moved meanwhile."""
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time() + seconds
-
-    @property
-    def left(self) -> float:
-        return self._at - self._loop.time()
-
-    def move(self, seconds: float) -> None:
-        """Grant so many seconds from now on."""
-        self._at = self._loop.time() + seconds
-
-
-async def before(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
+async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     """Return what the work returns.
 
     Raises:
@@ -38,25 +22,15 @@ async def before(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
     """
     task = asyncio.create_task(work)
     try:
-        while not task.done():
-            if deadline.left <= 0:
-                raise TimeoutError
-            await asyncio.wait((task,), timeout=deadline.left)
+        await asyncio.wait((task,), timeout=seconds)
+        if not task.done():
+            raise TimeoutError
         return task.result()
     finally:
         if not task.done():
             task.cancel()
             _LEFT.add(task)
             task.add_done_callback(_forget)
-
-
-async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
-    """Return what the work returns, as :func:`before` does.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    return await before(Deadline(seconds), work)
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

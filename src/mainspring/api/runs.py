@@ -66,7 +66,7 @@ class Runs:
 
     def _request(self, call: Call, asked: RunRequest, place: int) -> Request:
         payload = None if asked.payload is UNSET else written(asked.payload)
-        self._checks.payload(call.principal, payload, asked.payload, f"runs[{place}].payload")
+        self._checks.payload(payload, asked.payload, f"runs[{place}].payload")
         delay = None if asked.delay is None else parse_duration(asked.delay, field=f"runs[{place}].delay")
         key = asked.key or (f"{call.key}/{place}" if call.key else None)  # the same request again: the same runs
         return Request(
@@ -154,7 +154,7 @@ class Runs:
 
     def _new_payload(self, call: Call) -> str | None:
         payload = None if call.body.payload is UNSET else written(call.body.payload)
-        self._checks.payload(call.principal, payload, call.body.payload)
+        self._checks.payload(payload, call.body.payload)
         return payload
 
     async def _find(self, call: Call) -> RunView:

@@ -247,7 +247,7 @@ def _spec_from_json(document: Mapping[str, Json]) -> Spec:
 def _changed(value: Any) -> list[tuple[str, Any]]:
     return [
         (name, held)
-        for name, default in _defaults(type(value))
+        for name, default in _defaults(value.__class__)
         if (held := getattr(value, name)) is not default and (default is MISSING or held != default)
     ]
 
