@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from mainspring.api.answering import Answering
-from mainspring.api.connection import Request
+from mainspring.api.incoming import Request
 from mainspring.api.paths import Paths
 from mainspring.api.requests import JSON, Call, Reply, body_of, query_of, read_body
 from mainspring.domain.access import Principal, Scope

@@ -13,6 +13,7 @@ Failures.
   the end, while they talk     what still comes is thrown away for a while: a reset would take our last answer with it
   answer not read              the end, once next to nothing was read for a while
   hung up                      whoever answers goes on to its end, and may be told (``Request.hung_up``)
+  no answer                    the end, and what was asked behind it is not answered either
 """
 
 from __future__ import annotations
@@ -24,25 +25,27 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import formatdate
-from http import HTTPStatus
 from typing import Any, Final, TypeAlias, cast
 
 import httptools
 import msgspec
 
+from mainspring.api.incoming import STATUS, Request
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem
 
 _logger = logging.getLogger(__name__)
 
 _LEAST_READ: Final = 4 << 10  # bytes, by one who is still reading
-_MOST_UNASKED: Final = 64 << 10  # bytes of a body that nobody reads yet
-_STATUS: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+_HEARD_OUT_AT_THE_END: Final = 0.5  # seconds, by a server that stops
+_PUT_AWAY_WITHIN: Final = 5.0  # seconds, by those who are cancelled at the end
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
 _USUAL: Final = {
     name.encode(): name.lower()
     for usual in ("Accept", "Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Type", "Host")
     for name in (usual, usual.lower())
 } | {b"Idempotency-Key": "idempotency-key", b"User-Agent": "user-agent", b"user-agent": "user-agent"}
-_BODILESS: Final = frozenset({204, 304})
+
+Application: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,157 +58,14 @@ class Limits:
     kept_for: timedelta = timedelta(seconds=75)  # longer than by most proxies: no request of theirs meets a closed end
 
 
-class Request:
-    """One request, and the way back to whoever sent it. Its headers are by lower-case name."""
-
-    __slots__ = (
-        "_connection",
-        "_continues",
-        "_length",
-        "_news",
-        "_parts",
-        "_streams",
-        "_wanted",
-        "answered",
-        "gone",
-        "headers",
-        "kept",
-        "method",
-        "path",
-        "query",
-        "whole",
-    )
-
-    def __init__(
-        self, connection: Connection, method: str, path: bytes, query: bytes, headers: dict[str, str], *, kept: bool
-    ) -> None:
-        self.method = method
-        self.path = path  # as it came, without the query
-        self.query = query
-        self.headers = headers
-        self.kept = kept  # the connection, once this is answered
-        self.whole = False  # all of its body has come
-        self.answered = False
-        self.gone = False  # nobody is there any more
-        self._connection = connection
-        self._continues = headers.get("expect", "").lower() == "100-continue"
-        self._length = 0
-        self._parts: list[bytes] = []
-        self._wanted = False  # the body, by us
-        self._streams = False
-        self._news: asyncio.Future[None] | None = None
-
-    @property
-    def peer(self) -> str | None:
-        """The address at the other end of the socket."""
-        return self._connection.peer
-
-    @property
-    def unread(self) -> bool:
-        """Whether there is more of a body than should be kept for somebody who may not want it."""
-        return self._length > _MOST_UNASKED and not self._wanted and not self.answered
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether it can be told where the next request begins."""
-        return self.kept and self.whole
-
-    async def read(self, largest: int) -> bytes | None:
-        """Return the body; None if there is more of it than that.
-
-        Raises:
-            ConnectionError: the client hung up.
-        """
-        self._wanted = True
-        if self._continues and not self.whole:
-            self._connection.go_ahead()
-        self._continues = False
-        self._connection.read_on()
-        while not self.whole and self._length <= largest:
-            if self.gone:
-                raise ConnectionError("the client hung up")
-            await self._changed()
-        return b"".join(self._parts) if self._length <= largest else None
-
-    async def hung_up(self) -> None:
-        """Wait until the client has hung up, or has been answered."""
-        while not self.gone and not self.answered:
-            await self._changed()
-
-    def answer(self, status: int, headers: bytes, body: bytes) -> None:
-        """Answer with a body that is there; ``headers`` are lines, each with its end."""
-        length = b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
-        sent = b"" if self.method == "HEAD" or status in _BODILESS else body
-        self._connection.write(_STATUS[status], headers, length, self._ending(), b"\r\n", sent)
-        self.end()
-
-    def begin(self, status: int, headers: bytes) -> None:
-        """Begin an answer whose parts are still to come."""
-        self._streams = self._connection.version != "1.0" and self.method != "HEAD"
-        how = b"transfer-encoding: chunked\r\n" if self._streams else b""
-        self._connection.write(_STATUS[status], headers, how, self._ending(), b"\r\n")
-
-    async def part(self, data: bytes) -> None:
-        """Send a part, once what was sent before has been read, or nearly. Nothing is sent to who has left."""
-        await self._connection.writable()
-        if self._streams:
-            self._connection.send(b"%x\r\n%b\r\n" % (len(data), data))
-        else:
-            self._connection.send(data)
-
-    def end(self) -> None:
-        """Say that this was all."""
-        if self._streams:
-            self._connection.send(b"0\r\n\r\n")
-        self.answered = True
-        self._parts.clear()
-        self._tell()
-        self._connection.answered(self)
-
-    def drop(self) -> None:
-        """Leave it without an answer: there is nobody to have it, or nobody who could be understood."""
-        self.answered = True
-        self._connection.dropped()
-
-    def feed(self, data: bytes) -> None:
-        if not self.answered:
-            self._parts.append(data)
-            self._length += len(data)
-            self._tell()
-
-    def complete(self) -> None:
-        self.whole = True
-        self._tell()
-
-    def leave(self) -> None:
-        """Hear that nobody is there, or nobody who can be understood."""
-        self.gone, self.kept = True, False
-        self._tell()
-
-    def _ending(self) -> bytes:
-        return b"" if self.leaves_open else b"connection: close\r\n"
-
-    async def _changed(self) -> None:
-        """Wait for news. One waits at a time: first for the body, then for the end."""
-        self._news = asyncio.get_running_loop().create_future()
-        await self._news
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-
-Application: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
-
-
 class Connections:
     """All that are open, and all that is being answered."""
 
     def __init__(self, application: Application, limits: Limits) -> None:
-        self.application = application
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.stopping = False
+        self._application = application
         self._open: set[Connection] = set()
         self._working: dict[asyncio.Task[None], Request] = {}
         self._over = asyncio.Event()
@@ -225,7 +85,7 @@ class Connections:
         self._look()
 
     def work(self, request: Request) -> None:
-        task = self.loop.create_task(self.application(request))
+        task = self.loop.create_task(self._application(request))
         self._working[task] = request
         task.add_done_callback(self._done)
 
@@ -237,24 +97,22 @@ class Connections:
         return self._date
 
     async def stop(self, within: timedelta) -> None:
-        """Let everybody finish, for so long; then nobody."""
+        """Let everybody finish who has begun, for so long."""
         self.stopping = True
         for connection in list(self._open):
             connection.stop()
         self._look()
-        try:
-            async with asyncio.timeout(within.total_seconds()):
-                await self._over.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.abort()
+        await asyncio.wait((asyncio.ensure_future(self._over.wait()),), timeout=within.total_seconds())
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
+        """End whatever is left."""
+        self._over.set()
         for task in self._working:
             task.cancel()
         for connection in list(self._open):
             connection.abort()
+        if self._working:
+            await asyncio.wait(list(self._working), timeout=_PUT_AWAY_WITHIN)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         request = self._working.pop(task)
@@ -274,7 +132,6 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, all_: Connections) -> None:
         self.peer: str | None = None
-        self.version = "1.1"
         self._all = all_
         self._limits = all_.limits
         self._loop = all_.loop
@@ -282,16 +139,20 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)  # until it is made
         self._url = b""
         self._headers: dict[str, str] = {}
+        self._beginning = False  # a request whose headers have not all come
+        self._size = 0  # of its headers, those that have
+        self._heard = 0  # bytes that were neither of a body nor the end of the headers
+        self._two_hosts = False
+        self._replayed = False  # the headers that are read are those of a request that is there already
         self._incoming: Request | None = None  # whose body comes next
         self._answering: Request | None = None
         self._behind: deque[Request] = deque()  # came before the one in front was answered
         self._refusal: bytes | None = None  # to be sent last
-        self._beginning = False  # a request whose headers have not all come
-        self._heard = 0  # bytes of it
-        self._idle_since = 0.0
-        self._held = False  # nothing is read
+        self._refused: Request | None = None  # in the middle of its body
         self._parting = False  # nothing is said any more
+        self._held = False  # nothing is read
         self._writable: asyncio.Future[None] | None = None  # while what was written is not read
+        self._idle_since = 0.0
         self._headers_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -325,34 +186,25 @@ class Connection(asyncio.Protocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(400, "this is no HTTP request", "malformed_request")
-            return
-        if not self._beginning:
-            self._heard = 0
-        elif self._heard > self._limits.largest_headers:
-            most = self._limits.largest_headers
-            self._refuse(431, f"the headers are too large; send less than {most} bytes", "headers_too_large")
-        elif self._headers_timer is None:
-            self._watch_headers()
-        if self._behind or (self._incoming is not None and self._incoming.unread):
-            self._hold()
-
-    def _parse(self, data: bytes) -> None:
-        while data:
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:  # to something that nobody speaks here: it stays as it is
-                self._parser = httptools.HttpRequestParser(self)
-                data = data[upgrade.args[0] :]
+            if self._size > self._limits.largest_headers:
+                self._refuse_large()
             else:
-                break
+                self._refuse(400, "this is no HTTP request", "malformed_request")
+            return
+        unfinished = self._beginning or self._incoming is not None
+        if unfinished and self._heard > self._limits.largest_headers:
+            self._refuse_large()
+        elif self._behind or (self._incoming is not None and self._incoming.unread):
+            self._hold()
+        elif self._beginning and self._headers_timer is None:
+            self._watch_headers()
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
         self._watch_unread()
 
     def resume_writing(self) -> None:
-        if self._unread_timer is not None and not self._transport.is_closing():
+        if self._unread_timer is not None and not self._transport.is_closing() and not self._parting:
             self._unread_timer.cancel()
             self._unread_timer = None
         self._let_write()
@@ -361,32 +213,46 @@ class Connection(asyncio.Protocol):
     # From the parser.
 
     def on_message_begin(self) -> None:
-        self._beginning = True
-        self._url, self._headers = b"", {}
+        if not self._replayed:
+            self._beginning = True
+            self._heard, self._size, self._two_hosts = 0, 0, False  # of what else is in this packet we know no more
+            self._url, self._headers = b"", {}
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
+        if not self._replayed:
+            self._url += url
+            self._measure(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        known, text = _USUAL.get(name) or name.lower().decode("latin-1"), value.decode("latin-1")
+        self._measure(len(name) + len(value))
+        if not self._beginning:
+            return  # what follows a body is no header of it
+        known, text = _USUAL.get(name) or name.lower().decode("latin-1"), value.rstrip(b" \t").decode("latin-1")
         headers = self._headers
-        headers[known] = f"{headers[known]}, {text}" if known in headers else text
+        if known in headers:
+            self._two_hosts = self._two_hosts or known == "host"
+            text = f"{headers[known]}, {text}"
+        headers[known] = text
 
     def on_headers_complete(self) -> None:
-        self._beginning = False
+        if self._replayed:
+            self._replayed = False
+            return
+        self._beginning, self._heard = False, 0
         if self._headers_timer is not None:
             self._headers_timer.cancel()
             self._headers_timer = None
-        parser = self._parser
-        self.version = parser.get_http_version()
+        parser, headers = self._parser, self._headers
+        version = parser.get_http_version()
+        if version not in _VERSIONS or self._two_hosts or (version == "1.1" and "host" not in headers):
+            raise ValueError("nobody speaks like that")  # for the parser to hand on
         path, _, query = self._url.partition(b"?")
         if not path.startswith(b"/") or b"#" in self._url:
             parts = httptools.parse_url(self._url)
             path, query = parts.path or b"/", parts.query or b""
-        if self.version == "1.1" and "host" not in self._headers:
-            raise ValueError("there is no Host")  # for the parser to hand on
-        kept = self.version != "1.0" and parser.should_keep_alive() and not self._all.stopping
-        request = Request(self, parser.get_method().decode("ascii"), path, query, self._headers, kept=kept)
+        request = Request(self, parser.get_method().decode("ascii"), path, query, headers)
+        request.version = version
+        request.kept = version == "1.1" and parser.should_keep_alive() and not self._all.stopping
         self._incoming = request
         if self._answering is None and self._writable is None:
             self._answering = request
@@ -395,24 +261,25 @@ class Connection(asyncio.Protocol):
             self._behind.append(request)
 
     def on_body(self, body: bytes) -> None:
+        self._heard = 0
         if self._incoming is not None:
             self._incoming.feed(body)
 
     def on_message_complete(self) -> None:
-        request, self._incoming = self._incoming, None
-        if request is not None:
+        request = self._incoming
+        if request is not None and not self._parser.should_upgrade():
+            self._incoming = None
             request.complete()
 
     # From the requests.
-
-    def go_ahead(self) -> None:
-        self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def read_on(self) -> None:
         if self._held and not self._behind:
             self._held = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
+            if self._beginning and self._headers_timer is None:
+                self._watch_headers()
 
     def write(self, status: bytes, *rest: bytes) -> None:
         self.send(b"".join((status, self._all.date(), *rest)))
@@ -427,30 +294,62 @@ class Connection(asyncio.Protocol):
 
     def answered(self, request: Request) -> None:
         self._answering = None
-        if request.leaves_open:
+        if request.kept:
             self._go_on()
-        elif request.whole:
-            self._close()
         else:
             self._part()
 
-    def dropped(self) -> None:
+    def dropped(self, request: Request) -> None:
         self._answering = None
-        self._refusal = self._refusal or b""
+        if request is not self._refused or request.begun:
+            self._refusal = b""  # whatever we say would be taken for its answer
+        for each in self._behind:
+            each.leave()
+        self._behind.clear()
         self._go_on()
 
     def stop(self) -> None:
         """Close when all that was asked is answered: now, if nothing was."""
-        if self._answering is None and not self._behind:
+        asked = [request for request in (self._answering, *self._behind) if request is not None]
+        if asked:
+            asked[-1].kept = False
+        elif self._parting:
+            self._hear_out()
+        elif self._writable is None:
             self._close()
-        for request in (self._answering, *self._behind):
-            if request is not None:
-                request.kept = False
 
     def abort(self) -> None:
         self._transport.abort()
 
     # Our own.
+
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:  # to something that nobody speaks here: it stays as it is
+                self._read_past_upgrade()
+                data = data[upgrade.args[0] :]
+            else:
+                break
+
+    def _read_past_upgrade(self) -> None:
+        """Go on as if nobody had asked for an upgrade: to the parser the request ends with its headers, body or not."""
+        self._parser = httptools.HttpRequestParser(self)
+        if (request := self._incoming) is None:
+            return
+        framing = [
+            f"{name}: {request.headers[name]}\r\n"
+            for name in ("content-length", "transfer-encoding")
+            if name in request.headers
+        ]
+        self._replayed = True
+        self._parser.feed_data(f"POST / HTTP/1.1\r\n{''.join(framing)}\r\n".encode("latin-1"))
+
+    def _measure(self, more: int) -> None:
+        self._size += more
+        if self._size > self._limits.largest_headers:
+            raise ValueError("the headers are too large")  # for the parser to hand on
 
     def _go_on(self) -> None:
         """Turn to the next request, or wait for one."""
@@ -471,13 +370,22 @@ class Connection(asyncio.Protocol):
                 self._watch_idle(self._limits.kept_for.total_seconds())
         self.read_on()
 
+    def _refuse_large(self) -> None:
+        most = self._limits.largest_headers
+        self._refuse(431, f"the headers are too large; send less than {most} bytes", "headers_too_large")
+
     def _refuse(self, status: int, detail: str, code: str) -> None:
         """Say that what came cannot be answered, when all before it is; and read no more."""
+        if self._headers_timer is not None:
+            self._headers_timer.cancel()
+            self._headers_timer = None
         body = msgspec.json.encode(Problem(title=TITLES[status], status=status, detail=detail, code=code))
         kind = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (MEDIA_TYPE.encode(), len(body))
-        self._refusal = b"".join((_STATUS[status], self._all.date(), kind, body))
-        if self._incoming is not None:
-            self._incoming.leave()  # it is the body that is wrong
+        self._refusal = b"".join((STATUS[status], self._all.date(), kind, body))
+        self._beginning = False
+        self._refused = self._incoming
+        if self._refused is not None:
+            self._refused.leave()  # it is the body that is wrong
         self._go_on()
 
     def _part(self) -> None:
@@ -486,10 +394,23 @@ class Connection(asyncio.Protocol):
             return
         self._parting = True
         self._transport.write_eof()
+        self._behind.clear()
+        self._hear_out()
+        self.read_on()
+
+    def _hear_out(self) -> None:
         if self._headers_timer is not None:
             self._headers_timer.cancel()
-        self._headers_timer = self._loop.call_later(self._limits.headers_within.total_seconds(), self.abort)
-        self.read_on()
+        seconds = _HEARD_OUT_AT_THE_END if self._all.stopping else self._limits.headers_within.total_seconds()
+        self._headers_timer = self._loop.call_later(seconds, self._heard_out)
+
+    def _heard_out(self) -> None:
+        if not self._transport.get_write_buffer_size():
+            self.abort()
+            return
+        if self._unread_timer is None:
+            self._watch_unread()
+        self._hear_out()  # it is still reading
 
     def _close(self) -> None:
         if self._transport.is_closing():
@@ -502,6 +423,9 @@ class Connection(asyncio.Protocol):
         if not self._held and not self._transport.is_closing():
             self._held = True
             self._transport.pause_reading()
+            if self._headers_timer is not None:  # nobody is late whom we do not read
+                self._headers_timer.cancel()
+                self._headers_timer = None
 
     def _let_write(self) -> None:
         if self._writable is not None:
@@ -512,6 +436,7 @@ class Connection(asyncio.Protocol):
         self._headers_timer = self._loop.call_later(self._limits.headers_within.total_seconds(), self._late)
 
     def _late(self) -> None:
+        self._headers_timer = None
         if self._beginning:
             self._refuse(408, "the request did not arrive in time; send it at once", "request_timeout")
         else:
@@ -523,7 +448,8 @@ class Connection(asyncio.Protocol):
 
     def _look_idle(self) -> None:
         left = self._idle_since + self._limits.kept_for.total_seconds() - self._loop.time()
-        if self._answering is not None or self._beginning:
+        busy = self._answering is not None or self._writable is not None or self._beginning or self._parting
+        if busy or self._behind:
             self._watch_idle(self._limits.kept_for.total_seconds())
         elif left > 0:
             self._watch_idle(left)
@@ -537,7 +463,9 @@ class Connection(asyncio.Protocol):
     def _look_unread(self, before: int) -> None:
         """Hang up on one who has read next to nothing. Nothing is added while this much waits to be sent."""
         left = self._transport.get_write_buffer_size()
-        if left > before - _LEAST_READ:
+        if not left:
+            self._unread_timer = None
+        elif left > before - _LEAST_READ:
             self.abort()
         else:
             self._watch_unread()

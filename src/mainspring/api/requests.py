@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from mainspring.api.connection import Request
+from mainspring.api.incoming import Request
 from mainspring.domain.access import Principal
 from mainspring.domain.errors import InvalidRequest
 from mainspring.rest.reading import check_text, read_as, read_json

@@ -74,4 +74,4 @@ class Server:
             await connections.stop(self._config.drain)
         finally:
             accepting.close()
-            connections.abort()
+            await connections.abort()
