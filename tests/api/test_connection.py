@@ -571,6 +571,7 @@ async def test_who_is_heard_out_is_not_idle() -> None:
 # 3. What nobody speaks here.
 
 
+@pytest.mark.covers("F106")
 @pytest.mark.parametrize(
     ("sent", "answered"),
     [
@@ -752,6 +753,18 @@ async def test_a_body_is_read_if_it_is_not_too_large(length: int, *, fits: bool,
         assert answer.body == (b"%d" % length if fits else b"too large")
 
 
+@AS_CHUNKS
+async def test_a_body_is_not_measured_as_headers_are(*, as_chunks: bool) -> None:
+    parts = [b"%d" % number * 10_000 for number in range(10)]
+    async with serving(Desk(), limits=Limits(largest_headers=1_000)) as served, served.client() as client:
+        sent = chunked("/", *parts) if as_chunks else posted("/", b"".join(parts))
+        for at in range(0, len(sent), 25_000):
+            await client.send(sent[at : at + 25_000])
+            await served.elsewhere()
+
+        assert await client.answers(1) == [b"/ " + b"".join(parts)]
+
+
 @pytest.mark.parametrize("largest", [None, 1_000], ids=["not read", "too large"])
 async def test_a_body_that_nobody_reads_is_not_kept(largest: int | None) -> None:
     let_go = asyncio.Event()
@@ -829,7 +842,6 @@ async def test_what_follows_a_body_is_bounded() -> None:
         assert (answer.status, answer.closes) == (431, True)
 
 
-@pytest.mark.xfail(reason="a trailer is measured when it has ended, and kept until then")
 async def test_what_follows_a_body_is_bounded_also_where_it_has_no_end() -> None:
     desk, refused = Desk(), asyncio.Event()
 
@@ -852,7 +864,6 @@ async def test_what_follows_a_body_is_bounded_also_where_it_has_no_end() -> None
 # 6. Who does not read, and who leaves.
 
 
-@pytest.mark.xfail(reason="the time to be heard out runs while it reads: the rest of the answer is lost")
 @pytest.mark.parametrize(
     "last",
     [asked("/", "connection: close"), asked("/", "content-length: 9", method="POST")],
@@ -1020,7 +1031,6 @@ async def test_nobody_gets_the_answer_to_another_question(failing: Application) 
         assert b"/behind" not in await client.rest()
 
 
-@pytest.mark.xfail(reason="is told what is wrong with the one behind, even in the middle of an answer")
 @pytest.mark.parametrize("failing", FAILING)
 async def test_nobody_gets_the_refusal_of_another_question(failing: Application) -> None:
     async with serving(failing) as served, served.client() as client:
@@ -1110,6 +1120,7 @@ async def test_a_stop_takes_nothing_back_that_was_said() -> None:
         assert len(await client.rest()) > 60_000
 
 
+@pytest.mark.covers("F116")
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 @pytest.mark.parametrize("turns", [0, 50], ids=["at once", "in a while"])
 async def test_what_never_ends_is_cut_off_and_nothing_is_left(how: str, turns: int) -> None:
