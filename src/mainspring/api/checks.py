@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mainspring.api.keeping import Kept
 from mainspring.api.tenancy import Tenancy
 from mainspring.domain.access import Principal
 from mainspring.domain.durations import format_duration
@@ -25,7 +26,9 @@ from mainspring.store.database import Database
 
 _SECOND: Final = timedelta(seconds=1)
 _LOOKED_AT: Final = 400  # slots, to find the two that are closest
-_KEPT_FOR: Final = 2.0
+_KEPT_FOR: Final = 2.0  # seconds
+_COUNTED_FOR: Final = 10.0
+_MOST_JOBS: Final = 1_000_000_000  # to count beyond would say no more
 _FROM: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -42,8 +45,8 @@ class Checks:
         self._db = db
         self._tenancy = tenancy
         self._env = env
-        self._tasks: tuple[float, frozenset[str] | None] = (0.0, None)
-        self._counts: dict[str, tuple[float, int]] = {}
+        self._tasks = Kept(self._read_tasks, env, lasts=_KEPT_FOR)
+        self._counts: dict[str, _Count] = {}
 
     async def new_jobs(
         self, principal: Principal, jobs: Sequence[Job], *, more: int | None = None, batch: bool = False
@@ -57,7 +60,7 @@ class Checks:
         """
         quotas = await self._tenancy.quotas(principal.tenant)
         self._batch(quotas, len(jobs), "jobs")
-        known = await self._known_tasks()
+        known = await self._tasks.get()
         for place, job in enumerate(jobs):
             try:
                 _check(job, quotas, known)
@@ -85,27 +88,45 @@ class Checks:
             raise OverQuota(f"there are {number}", field=field, value=number, allowed=allowed)
 
     async def _room(self, tenant: str, quotas: Quotas, more: int) -> None:
-        if more == 0 or quotas.jobs >= 1_000_000_000:
+        if more == 0 or quotas.jobs >= _MOST_JOBS:
             return
-        until, count = self._counts.get(tenant, (0.0, 0))
-        if until <= self._env.monotonic() or count + more > quotas.jobs:
-            async with self._db.connection() as connection:
-                count = await tenants.jobs_of(connection, tenant, most=quotas.jobs + 1)
-            until = self._env.monotonic() + max(_KEPT_FOR, min(60.0, count / 10_000))  # a large count costs more
+        counted = self._counts.get(tenant)
+        if counted is None:
+            counted = self._counts[tenant] = _Count(self._db, self._env, tenant)
+        count = await counted.get()
+        if count + more > quotas.jobs:
+            count = await counted.again()
         if count + more > quotas.jobs:
             allowed = "delete some, or ask the operator for more"
             reason = f'tenant "{tenant}" has {count} of {quotas.jobs} jobs'
             raise OverQuota(reason, field="jobs", value=more, allowed=allowed)
-        self._counts[tenant] = (until, count + more)
+        counted.made += more
 
-    async def _known_tasks(self) -> frozenset[str] | None:
+    async def _read_tasks(self) -> frozenset[str] | None:
         """Return the tasks that some worker knows; None: there is no worker that could say."""
-        until, known = self._tasks
-        if until <= self._env.monotonic():
-            workers = [node for node in await reading.list_nodes(self._db, dead_for=timedelta(0)) if node.tasks]
-            known = frozenset(task for node in workers for task in node.tasks) if workers else None
-            self._tasks = (self._env.monotonic() + _KEPT_FOR, known)
-        return known
+        workers = [node for node in await reading.list_nodes(self._db, dead_for=timedelta(0)) if node.tasks]
+        return frozenset(task for node in workers for task in node.tasks) if workers else None
+
+
+class _Count:
+    """How many jobs a tenant has, and how many it was let make since they were counted."""
+
+    def __init__(self, db: Database, env: Environment, tenant: str) -> None:
+        self.made = 0
+        self._db = db
+        self._tenant = tenant
+        self._counted = Kept(self._read, env, lasts=_COUNTED_FOR)
+
+    async def get(self) -> int:
+        return await self._counted.get() + self.made
+
+    async def again(self) -> int:
+        return await self._counted.again() + self.made
+
+    async def _read(self) -> int:
+        self.made = 0
+        async with self._db.connection() as connection:
+            return await tenants.jobs_of(connection, self._tenant, most=_MOST_JOBS)
 
 
 def _check(job: Job, quotas: Quotas, known: frozenset[str] | None) -> None:
