@@ -103,8 +103,7 @@ class App:
 
     async def __call__(self, request: Request) -> None:
         began, name = perf_counter(), f"{self._process}-{next(self._numbers):x}"
-        progress = _Progress(request, name, self._patience)
-        self._clock.watch(progress)
+        progress = _Progress(self._clock, request, name, self._patience)
         try:
             reply = await self._reply(request, name, progress)
         except TimeoutError:
@@ -121,7 +120,7 @@ class App:
             _logger.exception("request %s failed", name)
             reply = _problem(fault(name))
         finally:
-            self._clock.leave(progress)
+            progress.end()
         if progress.late is None:
             await _send(reply, request, name, progress.headers)
         self._observe(progress.route, reply.status, perf_counter() - began)
@@ -208,34 +207,38 @@ class _Progress:
     also when it is cancelled.
     """
 
-    __slots__ = ("_loop", "_name", "_request", "_work", "at", "headers", "late", "reading", "route")
+    __slots__ = ("_clock", "_name", "_request", "at", "headers", "late", "reading", "route")
 
-    def __init__(self, request: Request, name: str, seconds: float) -> None:
+    def __init__(self, clock: _Clock, request: Request, name: str, seconds: float) -> None:
         self.route = "none"
         self.reading = False
         self.headers: Mapping[str, str] = {}  # that go with whatever is answered
         self.late: Reply | None = None  # what it was told when it took too long
+        self.at = clock.loop.time() + seconds
+        self._clock = clock
         self._request = request
         self._name = name
-        self._loop = asyncio.get_running_loop()
-        self._work = asyncio.current_task()
-        self.move(seconds)
+        clock.watch(self)
 
     def move(self, seconds: float) -> None:
         """Grant so many seconds from now on."""
-        self.at = self._loop.time() + seconds
+        self.at = self._clock.loop.time() + seconds
+
+    def end(self) -> None:
+        self._clock.leave(self)
 
     def stop(self) -> None:
         self.late = reply = _late(self, self._name)
         self._request.answer(reply.status, _head(reply, self._name, self.headers), reply.body)
-        if self._work is not None:
-            self._work.cancel()
+        if self._request.work is not None:
+            self._request.work.cancel()
 
 
 class _Clock:
     """One timer for all requests that are being answered. One for each would take a tenth of its time."""
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self._watched: set[_Progress] = set()
         self._ticking = False
 
@@ -243,19 +246,19 @@ class _Clock:
         self._watched.add(progress)
         if not self._ticking:
             self._ticking = True
-            asyncio.get_running_loop().call_later(_TICK, self._tick)
+            self.loop.call_later(_TICK, self._tick)
 
     def leave(self, progress: _Progress) -> None:
         self._watched.discard(progress)
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        for late in [each for each in self._watched if each.at <= loop.time()]:
+        now = self.loop.time()
+        for late in [each for each in self._watched if each.at <= now]:
             self._watched.discard(late)
             late.stop()
         self._ticking = bool(self._watched)
         if self._ticking:
-            loop.call_later(_TICK, self._tick)
+            self.loop.call_later(_TICK, self._tick)
 
 
 def _refused(error: MainspringError, request: str) -> Reply:
@@ -298,10 +301,10 @@ def _problem(problem: Problem, headers: Mapping[str, str] | None = None) -> Repl
 def _head(reply: Reply, name: str, also: Mapping[str, str]) -> bytes:
     """Return the headers of a reply, each with its end."""
     safe = _SAFE if reply.media in (JSON, MEDIA_TYPE) else _SAFE_PAGE
-    values = {**also, **reply.headers}
-    if _CONTROL.search("".join(values.values())):
+    lines = [f"{header}: {value}" for header, value in {**also, **reply.headers}.items()]
+    if _CONTROL.search("".join(lines)):
         raise AssertionError("a header cannot have this in it")
-    more = "".join([f"{header}: {value}\r\n" for header, value in values.items()])
+    more = "\r\n".join([*lines, ""])
     return f"content-type: {reply.media}\r\nmainspring-request: {name}\r\n{safe}{more}".encode("latin-1", "replace")
 
 

@@ -85,7 +85,7 @@ class Connections:
         self._look()
 
     def work(self, request: Request) -> None:
-        task = self.loop.create_task(self._application(request))
+        task = request.work = self.loop.create_task(self._application(request))
         self._working[task] = request
         task.add_done_callback(self._done)
 

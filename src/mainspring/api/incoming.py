@@ -54,6 +54,7 @@ class Request:
         "query",
         "version",
         "whole",
+        "work",
     )
 
     def __init__(self, wire: Wire, method: str, path: bytes, query: bytes, headers: dict[str, str]) -> None:
@@ -67,6 +68,7 @@ class Request:
         self.begun = False  # its answer
         self.answered = False
         self.gone = False  # nobody is there any more
+        self.work: asyncio.Task[None] | None = None  # on its answer
         self._wire = wire
         self._continues = headers.get("expect", "").lower() == "100-continue"
         self._length = 0

@@ -27,29 +27,29 @@ class Requests(Collector):
     """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, int], int] = {}
-        self._took: dict[str, list[int]] = {}  # by bucket; the last is for what took longer
+        self._counts: dict[tuple[str, int], list[int]] = {}  # by bucket; the last is for what took longer
         self._seconds: dict[str, float] = {}
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count one request."""
-        self._counts[route, status] = self._counts.get((route, status), 0) + 1
-        took = self._took.get(route)
-        if took is None:
-            took = self._took[route] = [0] * (len(_BUCKETS) + 1)
-        took[bisect_left(_BUCKETS, seconds)] += 1
-        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
+        counts = self._counts.get((route, status))
+        if counts is None:
+            counts = self._counts[route, status] = [0] * (len(_BUCKETS) + 1)
+            self._seconds.setdefault(route, 0.0)
+        counts[bisect_left(_BUCKETS, seconds)] += 1
+        self._seconds[route] += seconds
 
     def collect(self) -> Iterator[Metric]:
         counts = CounterMetricFamily("mainspring_api_requests", "Requests answered.", labels=("route", "status"))
-        for (route, status), count in self._counts.items():
-            counts.add_metric((route, str(status)), count)
+        for (route, status), took in self._counts.items():
+            counts.add_metric((route, str(status)), sum(took))
         yield counts
         seconds = HistogramMetricFamily("mainspring_api_request_seconds", "How long they took.", labels=("route",))
         bounds = [*(str(float(bound)) for bound in _BUCKETS), "+Inf"]
-        for route, took in self._took.items():
-            buckets = list(zip(bounds, accumulate(took), strict=True))
-            seconds.add_metric((route,), buckets, self._seconds[route])
+        for route, total in self._seconds.items():
+            of_route = [took for (each, _), took in self._counts.items() if each == route]
+            together = [sum(column) for column in zip(*of_route, strict=True)]
+            seconds.add_metric((route,), list(zip(bounds, accumulate(together), strict=True)), total)
         yield seconds
 
 
