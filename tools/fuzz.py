@@ -1,6 +1,6 @@
 """Fuzz the API: a real server, its own description, and as many generated requests as are asked for.
 
-    .venv/bin/python tools/fuzz.py --requests 100000
+    .venv/bin/python tools/fuzz.py --requests 100000 --processes 2
 
 Schemathesis makes valid and invalid requests from the served OpenAPI, one by one and in chains that follow its links,
 until the server has answered that many. Any 5xx, any status that is not described, any answer that does not fit its
@@ -161,16 +161,47 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=1)  # more upset ast on 3.11
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="each with a server of its own")
     wanted = parser.parse_args()
-    examples, seed = max(5, min(400, wanted.requests // 250)), wanted.seed
+    if wanted.processes > 1:
+        return several(wanted.processes, wanted.requests, wanted.seed)
+    return alone(wanted.requests, wanted.seed)
+
+
+def several(processes: int, requests: int, seed: int) -> int:
+    """Share the requests: making them up takes longer than answering them."""
+    share = str(-(-requests // processes))
+    command = [sys.executable, __file__, "--processes", "1", "--requests", share]
+    started = [
+        subprocess.Popen(
+            [*command, "--seed", str(seed + 1_000 * each)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for each in range(processes)
+    ]
+    readers = [Thread(target=_tell, args=(number, each)) for number, each in enumerate(started, start=1)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return max(each.wait() for each in started)
+
+
+def _tell(number: int, started: subprocess.Popen[str]) -> None:
+    assert started.stdout is not None
+    for line in started.stdout:
+        print(f"{number}| {line}", end="", flush=True)
+
+
+def alone(requests: int, first_seed: int) -> int:
+    """Go on until so many are answered, or one of them is not as it should be."""
+    examples, seed = max(5, min(400, requests // 250)), first_seed
     with TemporaryDirectory() as scratch, embedded.running() as postgres:
         key = asyncio.run(_prepare(postgres.dsn))
         with server(postgres.dsn) as url:
             ask = Asking(url, key)
             while True:
                 described, mode = f"{url}/api/v1/openapi.json", "all"
-                if (seed - wanted.seed) % 2 == 0:
+                if (seed - first_seed) % 2 == 0:
                     described, mode = str(Path(scratch, "narrowed.json")), "positive"
                     document = narrowed(json.loads(ask("/api/v1/openapi.json")), world(ask, seed))
                     Path(described).write_text(json.dumps(document))
@@ -178,7 +209,7 @@ def main() -> int:
                     *(str(Path(sys.executable).with_name("schemathesis")), "run", described, "--url", url),
                     *("-H", f"Authorization: Bearer {key}", "--checks", ",".join(CHECKS)),
                     *("--exclude-operation-id", "events_stream", "--warnings", "off", "--mode", mode),
-                    *("--max-examples", str(examples), "--seed", str(seed), "--workers", str(wanted.workers)),
+                    *("--max-examples", str(examples), "--seed", str(seed)),
                     *("--suppress-health-check", "all", "--no-color", "--request-timeout", "30"),
                 ]
                 environment = {
@@ -193,7 +224,7 @@ def main() -> int:
                 print(f"\n{total:,} requests answered so far: {shown}\n", flush=True)
                 if status or any(each.startswith("5") for each in found):
                     return status or 1
-                if total >= wanted.requests:
+                if total >= requests:
                     return 0
                 seed += 1
 

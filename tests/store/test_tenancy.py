@@ -287,11 +287,36 @@ async def test_partitions_and_the_clusters_own_tables_are_out_of_reach(both: Dat
 
 async def test_no_sql_of_ours_leaves_the_role() -> None:
     leaving = re.compile(r"\b(RESET|DISCARD|AUTHORIZATION|set_config|SET\s+(LOCAL\s+)?ROLE|mainspring\.tenant)\b")
-    allowed = {"database.py", "0004_tenants.expand.sql"}  # where the role is taken, and where it is made
+    # Where the role is made, where it is taken, and a function that takes and leaves it by itself.
+    allowed = {"0004_tenants.expand.sql", "database.py", "0008_statuses.expand.sql"}
 
     files = [path for path in STORE.rglob("*") if path.suffix in (".sql", ".py")]
     assert {path.name for path in files if leaving.search(path.read_text("utf-8"))} <= allowed
     assert len(files) > 40
+
+
+STATUSES = "SELECT id FROM job_statuses($1, $2, $3)"
+WHO = "SELECT current_user, coalesce(current_setting('mainspring.tenant', true), '')"
+
+
+@pytest.mark.covers("F98", "F99")
+async def test_statuses_are_read_as_the_role_of_their_tenant_which_is_left_again(both: Database) -> None:
+    everybody = [ids[0] for ids in IDS.values()]
+    async with both.transaction() as tx:
+        before = await tx.fetchrow(WHO)
+        for tenant in (A, B):
+            assert [row["id"] for row in await tx.fetch(STATUSES, tenant, everybody, [])] == [IDS[tenant][0]]
+            assert [row["id"] for row in await tx.fetch(STATUSES, tenant, [], ["nightly"])] == [IDS[tenant][0]]
+            assert await tx.fetchrow(WHO) == before
+
+    with pytest.raises(BrokenInvariant, match="job_statuses"):  # no statement of a tenant's own may name another to it
+        async with both.scoped(A).transaction() as tx:
+            await tx.fetch(STATUSES, B, everybody, [])
+    async with both.transaction() as tx:
+        await tx.execute(f"REVOKE SELECT ON job_cursors FROM {TENANT_ROLE}")
+    with pytest.raises(WrongDatabase, match="job_cursors"):  # which the owner could read
+        async with both.transaction() as tx:
+            await tx.fetch(STATUSES, A, everybody, [])
 
 
 HOSTILE = [
@@ -350,7 +375,7 @@ async def test_a_scoped_database_has_no_way_out(db: Database) -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-async def test_the_scope_costs_one_round_trip_more_than_a_transaction(dsn: str, *, pooled: bool) -> None:
+async def test_the_scope_costs_no_round_trip_more_than_a_transaction(dsn: str, *, pooled: bool) -> None:
     sent: list[str] = []
     async with open_database(dsn, size=1, pooled=pooled) as db:
         async with db.connection() as connection:
@@ -359,7 +384,8 @@ async def test_the_scope_costs_one_round_trip_more_than_a_transaction(dsn: str, 
             sent.clear()
             async with lent() as tx:
                 await tx.fetchval("SELECT 1")
-            assert [query.split()[0].rstrip(";") for query in sent] == ["BEGIN", "SET", "SELECT", "COMMIT"]
+            assert [query.split()[0].rstrip(";") for query in sent] == ["BEGIN", "SELECT", "COMMIT"]
+            assert f"SET LOCAL ROLE {TENANT_ROLE}" in sent[0]
 
 
 async def test_what_a_tenant_reads_is_planned_for_its_own_values(db: Database) -> None:

@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
         if unfinished and self._heard > self._limits.largest_headers:
             self._refuse_large()
         elif self._behind or (self._incoming is not None and self._incoming.unread):
-            self._hold()
+            self._hold()  # nobody is late whom we do not read
         elif self._beginning and self._headers_timer is None:
             self._watch_headers()
 
@@ -423,9 +423,6 @@ class Connection(asyncio.Protocol):
         if not self._held and not self._transport.is_closing():
             self._held = True
             self._transport.pause_reading()
-            if self._headers_timer is not None:  # nobody is late whom we do not read
-                self._headers_timer.cancel()
-                self._headers_timer = None
 
     def _let_write(self) -> None:
         if self._writable is not None:

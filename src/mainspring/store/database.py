@@ -84,7 +84,7 @@ class Database:
         return self._begin_with is not None
 
     def scoped(self, tenant: str) -> Database:
-        """Return the same database as this tenant may see it. Costs nothing but a round trip for each transaction.
+        """Return the same database as this tenant may see it. It is said along with BEGIN.
 
         Raises:
             InvalidRequest: no tenant can have that name.

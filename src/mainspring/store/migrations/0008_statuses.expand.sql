@@ -4,7 +4,7 @@ CREATE FUNCTION job_statuses(of_tenant text, ids uuid[], names text[])
     RETURNS TABLE (id uuid, name text, state text, version integer, next_fire_at timestamptz, last_slot timestamptz,
                    resume_at timestamptz, fired bigint)
     LANGUAGE plpgsql STABLE
-    SET role = mainspring_tenant SET mainspring.tenant = ''
+    SET role = mainspring_tenant
     SET plan_cache_mode = force_generic_plan  -- it always goes by key: to plan it anew takes three times as long
 AS $$
 #variable_conflict use_column
@@ -18,6 +18,7 @@ BEGIN
     SELECT jobs.id, jobs.name, c.state, c.version, c.next_fire_at, c.last_slot, c.resume_at, c.fired
       FROM jobs JOIN job_cursors AS c ON c.job_id = jobs.id
      WHERE jobs.tenant = of_tenant AND jobs.name = ANY(names) AND jobs.deleted_at IS NULL;
+    PERFORM set_config('mainspring.tenant', '', true);
 END $$;
 -- It takes the tenant from whoever calls it: a tenant's own statements have nothing to call it for.
 REVOKE EXECUTE ON FUNCTION job_statuses FROM PUBLIC;
