@@ -53,6 +53,7 @@ SPECS = [
     {"at": "2031-01-01T00:00:00Z"},
     {"rrule": "FREQ=DAILY", "start": "2026-01-01T09:00:00Z"},
 ]
+_TRACEBACK = 60  # lines that are shown
 _REQUESTS = re.compile(r'mainspring_api_requests_total\{route="([^"]*)",status="(\d+)"\} ([\d.e+]+)')
 
 
@@ -86,9 +87,11 @@ def server(dsn: str) -> Iterator[str]:
 
 def _drain(running: subprocess.Popen[str]) -> None:
     assert running.stdout is not None
+    left = 0
     with suppress(ValueError):  # closed at the end
         for line in running.stdout:
-            if "Traceback" in line or "failed" in line:
+            left = _TRACEBACK if "Traceback" in line or "failed" in line else left - 1
+            if left > 0:
                 sys.stderr.write(line)
 
 

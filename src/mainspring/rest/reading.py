@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
+from functools import cache
 from math import isinf
 from typing import Any, Final, NoReturn, TypeVar
 
-from msgspec import ValidationError, convert, inspect
+from msgspec import Struct, ValidationError, convert, inspect
 
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.job import Json, instant_text
@@ -22,6 +23,8 @@ from mainspring.domain.job import Json, instant_text
 _T = TypeVar("_T")
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _LONGEST_VALUE: Final = 200
 LONGEST_NUMBER: Final = 400  # digits
 
@@ -91,9 +94,45 @@ def read_as(value: Json, kind: type[_T], *, strict: bool = True) -> _T:
         InvalidRequest: it does not fit; the field is named by its path.
     """
     try:
-        return convert(value, kind, strict=strict)
+        read = convert(value, kind, strict=strict)
     except ValidationError as error:
         raise refusal(error, value, kind) from None
+    if isinstance(read, Struct):
+        _check_instants(read, "")
+    return read
+
+
+def _check_instants(read: Struct, where: str) -> None:
+    """Refuse instants that no calendar has in every zone: to turn one into UTC would leave the years there are."""
+    for name in _with_instants(type(read)):
+        held = getattr(read, name)
+        if isinstance(held, datetime):
+            if not _EARLIEST <= held <= _LATEST:
+                allowed = "use an instant from the year 1 to the year 9000"
+                raise InvalidRequest("it is out of range", field=where + name, value=held.isoformat(), allowed=allowed)
+        elif isinstance(held, Struct):
+            _check_instants(held, f"{where}{name}.")
+        elif isinstance(held, tuple):
+            for place, each in enumerate(held):
+                if isinstance(each, Struct):
+                    _check_instants(each, f"{where}{name}[{place}].")
+
+
+@cache
+def _with_instants(kind: Any) -> tuple[str, ...]:
+    """Return the fields that may hold an instant, or something that may."""
+    return tuple(field.name for field in inspect.type_info(kind).fields if _may_hold_one(field.type))  # type: ignore[attr-defined]  # it is a struct
+
+
+def _may_hold_one(kind: inspect.Type) -> bool:
+    match kind:
+        case inspect.Metadata():
+            return _may_hold_one(kind.type)
+        case inspect.UnionType():
+            return any(map(_may_hold_one, kind.types))
+        case inspect.VarTupleType():
+            return _may_hold_one(kind.item_type)
+    return isinstance(kind, inspect.DateTimeType | inspect.StructType)
 
 
 def refusal(error: ValidationError, document: Json, kind: Any) -> InvalidRequest:
