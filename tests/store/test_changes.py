@@ -1,6 +1,7 @@
 """Edits, pauses, deletes and cancels, alone and racing with fire: one after the other, and never a wrong ledger."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -55,6 +56,24 @@ async def test_an_edit_moves_the_cursor_and_may_move_it_earlier(ledger: Ledger) 
     next_fire_at = await ledger.value("SELECT next_fire_at FROM job_cursors")
     assert next_fire_at == HOURLY.schedule.next_after(changed.effective_at)
     assert await ledger.value("SELECT name FROM jobs") == "edited"
+
+
+@pytest.mark.parametrize(("most", "state"), [(1, "finished"), (2, "finished"), (3, "active")])
+async def test_an_edit_counts_what_has_fired_against_the_most_there_may_be(
+    ledger: Ledger, most: int, state: str
+) -> None:
+    (job,) = await ledger.given_jobs(due=timedelta(seconds=1))
+    fired = (await ledger.fire()).runs
+    await ledger.execute("UPDATE job_cursors SET fired = 2")
+    every_hour = replace(HOURLY, schedule=replace(HOURLY.schedule, max_fires=most))
+
+    await change_job(ledger.db, ledger.env, job, Change(definition=every_hour))
+    await change_job(ledger.db, ledger.env, job, Change(definition=replace(every_hour, payload={"again": True})))
+
+    assert fired >= 1
+    assert await ledger.value("SELECT state FROM job_cursors") == state
+    assert (await ledger.value("SELECT next_fire_at FROM job_cursors") is None) == (state == "finished")
+    assert (await ledger.fire()).locked == 0
 
 
 async def test_a_deleted_job_is_gone_and_its_waiting_runs_are_cancelled(ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from mainspring import Every, Schedule
 from mainspring.domain.firing import Misfire, Misfires, Overlap, Overlaps
 from mainspring.domain.retry import Backoff, RetryPolicy
 from mainspring.domain.settling import ErrorInfo, Failed, GivenBack, OnLoss, Snoozed
@@ -185,6 +186,19 @@ async def test_a_stranded_held_run_is_released(ledger: Ledger) -> None:
 
     assert await recover_stranded(ledger.db) == 1
     assert await recover_stranded(ledger.db) == 0
+
+
+@pytest.mark.covers("F15")
+async def test_a_job_that_has_nothing_left_to_fire_is_quarantined_alone(ledger: Ledger) -> None:
+    """An edit does not leave one like this; whatever else does must not stop the others."""
+    (odd,) = await ledger.given_jobs(schedule=Schedule(specs=(Every(timedelta(seconds=1)),), max_fires=3))
+    await ledger.execute("UPDATE job_cursors SET fired = 7")
+    (other,) = await ledger.given_jobs()
+
+    report = await ledger.fire()
+
+    assert report.quarantined == (odd,)
+    assert await ledger.value("SELECT count(*) FROM runs WHERE job_id = $1", other) >= 1
 
 
 @pytest.mark.covers("F15")

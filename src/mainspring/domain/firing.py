@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
+from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId
 from mainspring.domain.schedule import Schedule, jitter
 
@@ -114,6 +115,10 @@ class FirePlan:
     next_fire_at: datetime | None  # None: that was its last slot
     fired: int  # runs in this plan
     cancel_going: bool = False  # overlap cancel_other: those before must stop
+
+    def __post_init__(self) -> None:
+        if not self.decisions:  # said here, where it is this job's own trouble
+            raise BrokenInvariant(f"nothing was decided about {self.cursor}, which is due")
 
     @property
     def last_slot(self) -> datetime:

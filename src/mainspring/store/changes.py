@@ -83,7 +83,7 @@ async def _change_job(db: Database, env: Environment, job_id: JobId, change: Cha
             state = JobState.ACTIVE  # a new schedule may have slots again
         next_fire_at = None
         if state is JobState.ACTIVE:
-            next_fire_at = new.schedule.next_after(max(effective_at, last_slot or effective_at))
+            next_fire_at = new.schedule.next_after(max(effective_at, last_slot or effective_at), fired=row["fired"])
             state = new.state_with(next_fire_at)
         version = row["version"] + 1
         await tx.execute(

@@ -2,7 +2,7 @@
 -- The same row lock as a fire's, waited for: a change and a fire are one after the other, never both.
 -- One table only: joined with its version, a row that another change has moved on would be looked for under the old one
 -- once the lock is free, and not be there.
-SELECT job_id, version, state, next_fire_at, last_slot FROM job_cursors WHERE job_id = $1 AND state <> 'deleted' FOR UPDATE;
+SELECT job_id, version, state, next_fire_at, last_slot, fired FROM job_cursors WHERE job_id = $1 AND state <> 'deleted' FOR UPDATE;
 
 -- name: definition
 SELECT definition FROM job_versions WHERE job_id = $1 AND version = $2;
