@@ -19,7 +19,6 @@ from mainspring.api.runs import written
 from mainspring.domain.access import Principal
 from mainspring.domain.errors import InvalidRequest, NotFound
 from mainspring.domain.job import JobState, Json
-from mainspring.domain.views import JobStatusView
 from mainspring.rest import bulk as shapes
 from mainspring.rest.bulk import RULES, Action, JobsWhere, NewBulk, Where, check_bulk, filter_of, given
 from mainspring.rest.routes import PREFIX
@@ -118,8 +117,7 @@ class BulkActions:
         """Return those that the tenant has, by what they were called in the request."""
         db, tenant = self._desk.scoped(call), call.principal.tenant
         if RULES[action].where is JobsWhere:
-            known: dict[str, JobStatusView] = {}
-            await reading.statuses(self._desk.db, tenant, ids, known.update)
+            known = await reading.statuses(self._desk.db, tenant, ids)
             return {text: known[text].id for text in ids if text in known and known[text].state is not JobState.DELETED}
         runs = {text: UUID(text) for text in ids}
         look = matching.runs_there if RULES[action].where is shapes.RunsWhere else matching.letters_there

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mainspring.environment import Environment
 
 _V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class _Value(Generic[_V]):
+    value: _V
+    good_until: float  # as good as new
+    fair_until: float
 
 
 class Kept(Generic[_V]):
@@ -23,19 +31,17 @@ class Kept(Generic[_V]):
         self._read = read
         self._env = env
         self._lasts = lasts
-        self._value: _V | None = None
-        self._good_until = 0.0  # as good as new
-        self._fair_until = 0.0
+        self._last: _Value[_V] | None = None
         self._reading: asyncio.Task[_V] | None = None
 
     async def get(self) -> _V:
         """Return the value; the errors are those of reading it."""
         now = self._env.monotonic()
-        if now < self._good_until:
-            return self._value  # type: ignore[return-value]  # it has been read
+        if (last := self._last) is not None and now < last.good_until:
+            return last.value
         reading = self._begun()
-        if now < self._fair_until:
-            return self._value  # type: ignore[return-value]  # it has been read
+        if last is not None and now < last.fair_until:
+            return last.value
         return await asyncio.shield(reading)
 
     async def again(self) -> _V:
@@ -51,9 +57,8 @@ class Kept(Generic[_V]):
     async def _go(self) -> _V:
         asked_at = self._env.monotonic()
         value = await self._read()
-        self._value = value
         lasts = max(self._lasts, 50 * (self._env.monotonic() - asked_at))
-        self._good_until, self._fair_until = asked_at + lasts, asked_at + 2 * lasts
+        self._last = _Value(value, good_until=asked_at + lasts, fair_until=asked_at + 2 * lasts)
         return value
 
     def _done(self, reading: asyncio.Task[_V]) -> None:

@@ -9,15 +9,14 @@ share a few hundred. A name that is taken is refused to the one who asked for it
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mainspring.api.answering import again, answer_of, fingerprint
 from mainspring.api.desk import Desk
-from mainspring.api.patience import within
 from mainspring.api.requests import Call, Reply, json_reply
 from mainspring.api.seeing import in_words
+from mainspring.api.together import Together
 from mainspring.domain.errors import AlreadyExists, MainspringError, StoreUnavailable
 from mainspring.domain.ids import JobId
 from mainspring.domain.job import Job
@@ -29,16 +28,13 @@ from mainspring.store.database import Connection
 from mainspring.store.jobs import make_jobs, taken_names
 from mainspring.store.log import Entry, write_many
 
-_FEW: Final = 2  # asked for at once: these need not wait for company
 _APART: Final = 0.006  # seconds, from the beginning of one write of many to the next
-_WRITE_WITHIN: Final = 10.0  # one that hangs must not hold up all that come after it; no transaction lives that long
 
 
 class _Wanted(NamedTuple):
     call: Call
     job: Job
     reason: str
-    answer: asyncio.Future[Reply | MainspringError]
 
 
 class Making:
@@ -46,8 +42,7 @@ class Making:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._asked: dict[str, list[_Wanted]] = {}
-        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._together = Together(self._write, apart=_APART)
 
     async def one(self, call: Call, job: Job, reason: str) -> Reply:
         """Make a job.
@@ -55,46 +50,14 @@ class Making:
         Raises:
             AlreadyExists: its name is taken.
         """
-        answer: asyncio.Future[Reply | MainspringError] = asyncio.get_running_loop().create_future()
-        tenant = call.principal.tenant
-        self._asked.setdefault(tenant, []).append(_Wanted(call, job, reason, answer))
-        if tenant not in self._writing:
-            self._writing[tenant] = asyncio.create_task(self._go_on(tenant))
-        said = await answer
-        if isinstance(said, MainspringError):
-            raise said
-        return said
+        return await self._together.ask(call.principal.tenant, _Wanted(call, job, reason))
 
-    async def _go_on(self, tenant: str) -> None:
-        loop = asyncio.get_running_loop()
-        while wanted := self._asked.pop(tenant, None):
-            began = loop.time()
-            try:
-                said = await within(_WRITE_WITHIN, self._write(wanted))
-            except TimeoutError:
-                said = [StoreUnavailable("the database did not answer in time; try again with the same key")] * len(
-                    wanted
-                )
-            except MainspringError as error:
-                said = [error] * len(wanted)
-            except BaseException as error:  # noqa: BLE001 - it is theirs who asked
-                for each in wanted:
-                    if not each.answer.done():
-                        each.answer.set_exception(error)
-                continue
-            for each, one in zip(wanted, said, strict=True):
-                if not each.answer.done():
-                    each.answer.set_result(one)
-            if len(wanted) > _FEW:
-                await asyncio.sleep(began + _APART - loop.time())  # and of those meanwhile there will be many, too
-        del self._writing[tenant]
-
-    async def _write(self, wanted: Sequence[_Wanted]) -> Sequence[Reply | MainspringError]:
+    async def _write(self, tenant: str, wanted: Sequence[_Wanted]) -> Sequence[Reply | MainspringError]:
         db = self._desk.scoped(wanted[0].call)
         said: dict[int, Reply | MainspringError] = {}
         async with db.transaction() as tx:
             keys = [each.call.key for each in wanted if each.call.key is not None]
-            known = await answers.known(tx, wanted[0].call.principal.tenant, keys) if keys else set()
+            known = await answers.known(tx, tenant, keys) if keys else set()
             for place, each in enumerate(wanted):
                 if each.call.key in known and (answer := await self._known(tx, each.call)) is not None:
                     said[place] = answer

@@ -87,10 +87,8 @@ async def list_jobs(db: Database, tenant: str, wanted: JobFilter, *, limit: int,
     return Page(items=items, next=_encoded(items[-1].name) if more else None)
 
 
-async def statuses(
-    db: Database, tenant: str, names_or_ids: Collection[str], tell: Callable[[dict[str, JobStatusView]], None]
-) -> None:
-    """Tell how jobs stand, by what they were asked for under, as soon as it is read; what is not there is left out.
+async def statuses(db: Database, tenant: str, names_or_ids: Collection[str]) -> dict[str, JobStatusView]:
+    """Return how jobs stand, by what they were asked for under; what is not there is left out.
 
     A name that looks like an id counts as a name first, as it does in :func:`find_job`. The database is the owner's;
     the statement becomes the role of the tenant by itself.
@@ -98,9 +96,9 @@ async def statuses(
     ids = {text: job_id for text in names_or_ids if (job_id := as_id(text)) is not None}
     async with db.statement() as connection:
         rows = await connection.fetch(_SQL["statuses"], tenant, list(ids.values()), list(names_or_ids))
-        views = {row["id"]: _status(row) for row in rows}
-        found = {text: views[job_id] for text, job_id in ids.items() if job_id in views}
-        tell(found | {view.name: view for view in views.values() if view.name in names_or_ids})
+    views = {row["id"]: _status(row) for row in rows}
+    found = {text: views[job_id] for text, job_id in ids.items() if job_id in views}
+    return found | {view.name: view for view in views.values() if view.name in names_or_ids}
 
 
 def _status(row: asyncpg.Record) -> JobStatusView:
