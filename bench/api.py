@@ -4,7 +4,8 @@ One Postgres of our own with durable commits. API, scheduler, and the load are p
 cores with the database; once the runs are left to workers elsewhere, once the scheduler's process is their worker too.
 All 500 fire in the same instant of each second, as slots are whole seconds. Every request carries an API key. Every
 answer is checked: the wrong status, or none, and the benchmark fails. Latency counts from when a request was due. The
-first seconds, in which connections are made and statements prepared, are not counted.
+first seconds, in which connections are made and statements prepared, are not counted. The peer is what one would write
+by hand (``bench/plain.py``), asked by turns with ours.
 """
 
 import argparse
@@ -15,13 +16,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from functools import partial
+from itertools import product
 from pathlib import Path
 from threading import Thread
-from urllib.parse import urlsplit
+from typing import NamedTuple, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -30,6 +32,7 @@ from rich.table import Table
 
 from bench.load import Measured, get, load, post
 from bench.ours import ENVIRONMENT
+from bench.plain import TABLE
 from bench.server import WrongResult, calm, commit_takes, connected, create, drop
 from mainspring import Every, Schedule, embedded
 from mainspring.domain.firing import Overlap, Overlaps
@@ -42,10 +45,14 @@ from mainspring.store.tenants import change_tenant
 
 FIRING = 500  # jobs that fire once a second
 JOBS = 10_000  # others, to be read
-STATUS_RATE, CREATE_RATE = 3_000, 1_000
+RATES = {"status reads": 3_000, "creates": 1_000}  # a second
+STATUSES = {"status reads": 200, "creates": 201}
 BARS = {"status reads": 8.0, "creates": 50.0}  # p99, in milliseconds
-BESIDE = {"left to others": "scheduler", "done beside it too": "scheduler,worker"}
+BESIDE = {"scheduler": "ours", "scheduler,worker": "ours, a worker beside it"}
+PLAIN = "Starlette, by hand"
+CONFIGURED = ("--config", "bench/api.toml")
 WARM_UP = 3.0  # seconds
+Found: TypeAlias = dict[tuple[str, str], list[Measured]]  # by what was asked and of whom, once per round
 
 
 def definition(number: int, round_: int) -> bytes:
@@ -81,9 +88,9 @@ async def prepare(dsn: str) -> tuple[str, list[str]]:
 
 @contextmanager
 def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command of ours beside the measurement."""
+    """Run a process beside the measurement."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "mainspring", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         yield started
@@ -112,63 +119,119 @@ async def fired(dsn: str) -> int:
         return value
 
 
-def measure(dsn: str, *, beside: str, seconds: float, rounds: int) -> dict[str, list[Measured]]:
-    key, names = run(prepare(dsn))
-    given = f"Authorization: Bearer {key}\r\n"
-    reads = [get(f"/api/v1/jobs/{name}/status", given) for name in names]
-    found: dict[str, list[Measured]] = {name: [] for name in BARS}
+class Server(NamedTuple):
+    """Something that is asked, and what it is to be told with every request."""
+
+    name: str
+    where: SplitResult
+    given: str = ""
+
+    def ask(self, what: str, names: Sequence[str], *, round_: int, seconds: float) -> Measured:
+        """Ask it for so long, and check every answer."""
+        rate, total = RATES[what], int(RATES[what] * seconds)
+        if what == "creates":
+            requests = [post("/api/v1/jobs", definition(at, round_), self.given) for at in range(total)]
+        else:
+            requests = [get(f"/api/v1/jobs/{name}/status", self.given) for name in names]
+        asked = load(
+            self.where.hostname or "",
+            self.where.port or 0,
+            lambda at: requests[at % len(requests)],
+            rate=rate,
+            seconds=seconds,
+        )
+        if set(asked.statuses) != {STATUSES[what]} or (asked.unanswered and self.name != PLAIN):
+            raise WrongResult(f"{self.name}, {what}: answers were {asked.statuses}, {asked.unanswered} did not come")
+        return asked
+
+
+@contextmanager
+def ours(dsn: str, key: str, roles: str) -> Iterator[Server]:
+    """Run one API process, and another of ours beside it."""
     with (
-        process("serve", "--roles", beside, "--dsn", dsn, "--config", "bench/api.toml") as node,
-        process("serve", "--roles", "api", "--port", "0", "--dsn", dsn, "--config", "bench/api.toml") as api,
+        process("-m", "mainspring", "serve", "--roles", roles, "--dsn", dsn, *CONFIGURED) as node,
+        process("-m", "mainspring", "serve", "--roles", "api", "--port", "0", "--dsn", dsn, *CONFIGURED) as api,
     ):
         heard(node, "node registered")
         where = urlsplit(heard(api, "listening").partition("url=")[2].split()[0])
-        ask = partial(load, where.hostname or "", where.port or 0)
-        _checked(ask(lambda at: reads[at % len(reads)], rate=STATUS_RATE, seconds=WARM_UP), 200)
-        _checked(ask(lambda at: post("/api/v1/jobs", definition(at, 0), given), rate=CREATE_RATE, seconds=WARM_UP), 201)
+        yield Server(BESIDE[roles], where, f"Authorization: Bearer {key}\r\n")
+
+
+@contextmanager
+def plain(dsn: str, names: Sequence[str]) -> Iterator[Server]:
+    """Run the peer, on a table of its own in the same database."""
+    asyncio.run(_fill(dsn, names))
+    with process("bench/plain.py", "--dsn", dsn) as started:
+        where = urlsplit(heard(started, "running on").partition("running on ")[2].split()[0])
+        yield Server(PLAIN, where)
+
+
+async def _fill(dsn: str, names: Sequence[str]) -> None:
+    async with connected(dsn) as connection:
+        await connection.execute(TABLE)
+        await connection.executemany(
+            "INSERT INTO plain_jobs (name, definition) VALUES ($1, '{}')", [(n,) for n in names]
+        )
+
+
+def measure(dsn: str, roles: str, *, seconds: float, rounds: int, with_peer: bool) -> Found:
+    """Ask ours and the peer by turns, so that both have the machine at its best and at its worst."""
+    key, names = run(prepare(dsn))
+    found: Found = {}
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ours(dsn, key, roles))]
+        if with_peer:
+            servers.append(stack.enter_context(plain(dsn, names)))
+        for server, what in product(servers, RATES):
+            server.ask(what, names, round_=0, seconds=WARM_UP)
         for number in range(1, rounds + 1):
             before, began = asyncio.run(fired(dsn)), time.perf_counter()
-            asked = ask(lambda at: reads[at % len(reads)], rate=STATUS_RATE, seconds=seconds)
-            found["status reads"].append(_checked(asked, 200))
-            bodies = [post("/api/v1/jobs", definition(at, number), given) for at in range(int(CREATE_RATE * seconds))]
-            asked = ask(bodies.__getitem__, rate=CREATE_RATE, seconds=seconds)
-            found["creates"].append(_checked(asked, 201))
+            for what, server in product(RATES, servers):
+                asked = server.ask(what, names, round_=number, seconds=seconds)
+                found.setdefault((what, server.name), []).append(asked)
+                shown = f"p50 {asked.percentile(0.5):6.2f}  p99 {asked.percentile(0.99):7.2f} ms"
+                print(f"{what:13} {asked.rate:6,.0f}/s  {shown}  {server.name}", file=sys.stderr, flush=True)
             rate = (asyncio.run(fired(dsn)) - before) / (time.perf_counter() - began)
             if rate < FIRING * 0.9:
                 raise WrongResult(f"the scheduler beside it fired {rate:.0f} a second, not {FIRING}")
-            for name, each in found.items():
-                last = each[-1]
-                shown = f"p50 {last.percentile(0.5):6.2f}  p99 {last.percentile(0.99):7.2f} ms"
-                print(f"{name:14} {last.rate:7,.0f}/s  {shown}  beside: {beside}", file=sys.stderr, flush=True)
     return found
 
 
-def _checked(measured: Measured, status: int) -> Measured:
-    if set(measured.statuses) != {status} or measured.unanswered:
-        raise WrongResult(f"answers were {measured.statuses}, {measured.unanswered} did not come")
-    return measured
+def show(found: Found, commit: float) -> None:
+    table = Table(title=f"one API process, {FIRING} fires a second beside it; median of rounds")
+    for column in ("", "", "answered/s", "p50 ms", "p99 ms (least–most)", "in the median second", "stolen", "bar ms"):
+        table.add_column(column, justify="right" if column else "left")
+    for (what, name), rounds in sorted(found.items(), key=lambda each: list(RATES).index(each[0][0])):
+        p99 = sorted(each.percentile(0.99) for each in rounds)
+        table.add_row(
+            what,
+            name,
+            f"{statistics.median(each.rate for each in rounds):,.0f} of {RATES[what]:,}",
+            f"{statistics.median(each.percentile(0.5) for each in rounds):.2f}",
+            f"{statistics.median(p99):.2f} ({p99[0]:.2f}–{p99[-1]:.2f})",
+            f"{statistics.median(each.of_the_median_second(0.99) for each in rounds):.2f}",
+            f"{statistics.median(each.stolen for each in rounds):.1%}",
+            "" if name == PLAIN else f"{BARS[what]:.0f}",
+        )
+    table.caption = (
+        f"a durable commit {commit:.2f} ms; stolen: the share of the cores that other machines had meanwhile"
+    )
+    Console(width=max(Console().width, 124)).print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works")
-    wanted = parser.parse_args()
-    table = Table(title=f"one API process; median of rounds; the scheduler beside it fires {FIRING} a second")
-    for column in ("", "the runs", "asked/s", "p50 ms", "p99 ms (least–most)", "bar ms"):
-        table.add_column(column, justify="left" if column in ("", "the runs") else "right")
+    quick = parser.parse_args().quick
+    found: Found = {}
     with embedded.running() as server:
-        for what, beside in BESIDE.items():
+        for roles in BESIDE:
             dsn = create(server.dsn, "measured")
-            found = measure(dsn, beside=beside, seconds=3 if wanted.quick else 20, rounds=1 if wanted.quick else 3)
+            lasting, rounds = (3, 1) if quick else (20, 3)
+            found |= measure(dsn, roles, seconds=lasting, rounds=rounds, with_peer=roles == "scheduler")
             drop(server.dsn, "measured")
-            for name, rounds in found.items():
-                p99 = sorted(each.percentile(0.99) for each in rounds)
-                p50 = statistics.median(each.percentile(0.5) for each in rounds)
-                rate = {"status reads": STATUS_RATE, "creates": CREATE_RATE}[name]
-                shown = f"{statistics.median(p99):.2f} ({p99[0]:.2f}–{p99[-1]:.2f})"
-                table.add_row(name, what, f"{rate:,}", f"{p50:.2f}", shown, f"{BARS[name]:.0f}")
-        table.caption = f"a durable commit {commit_takes(server.dsn):.2f} ms"
-    Console().print(table)
+        commit = commit_takes(server.dsn)
+    show(found, commit)
 
 
 if __name__ == "__main__":

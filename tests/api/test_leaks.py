@@ -249,14 +249,17 @@ _ENDED = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE dat
 
 
 @pytest.mark.covers("F107")
-async def test_a_database_that_is_away_is_not_named(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "closed"])
+async def test_a_database_that_is_away_is_not_named(dsn: str, monkeypatch: pytest.MonkeyPatch, *, gone: bool) -> None:
     name = urlsplit(dsn).path.strip("/")
+    away = f"{name}_away" if gone else name
     async with open_database(dsn) as db, serve(db, sealing(Settings(), monkeypatch)) as asker:
         things = await Maker(asker, db, "default").things()
         async with owner_of(dsn.replace(f"/{name}", "/postgres")) as owner:
             await owner.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             await owner.execute(_ENDED, name)
-            await owner.execute(f"ALTER DATABASE {name} RENAME TO {name}_away")
+            if gone:
+                await owner.execute(f"ALTER DATABASE {name} RENAME TO {away}")
             try:
                 for route in (BY_NAME["jobs.list"], BY_NAME["jobs.create"], BY_NAME["runs.get"], BY_NAME["pools.list"]):
                     got = await send(asker, route, things)
@@ -265,8 +268,9 @@ async def test_a_database_that_is_away_is_not_named(dsn: str, monkeypatch: pytes
                 ready = await raw(asker, "/readyz")
                 assert (ready.status, msgspec.json.decode(ready.content)) == (503, {"ready": False, "database": "away"})
             finally:
-                await owner.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
-                await owner.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+                await owner.execute(f"ALTER DATABASE {away} ALLOW_CONNECTIONS true")
+                if gone:
+                    await owner.execute(f"ALTER DATABASE {away} RENAME TO {name}")
 
 
 @asynccontextmanager

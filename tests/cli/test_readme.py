@@ -104,7 +104,7 @@ def test_the_ten_minutes_of_the_readme(home: Path) -> None:
     assert (paused["state"], paused["resume_at"], resumed["state"]) == ("paused", "2030-01-01T09:00:00Z", "active")
     assert (run_["state"], run_["result"]) == ("succeeded", "hello 7")
     assert [each["id"] for each in runs["items"]] == [run_["id"]]
-    assert (refused["status"], refused["field"], refused["value"]) == (422, "schedule.minute", "61")
+    assert (refused["status"], refused["field"], refused["value"]) == (422, "schedule[0].cron", "61")
     assert deleted["state"] == "deleted"
 
 

@@ -29,6 +29,7 @@ from mainspring.domain.job import (
     check_payload,
     job_from_json,
     job_to_json,
+    schedule_from_json,
 )
 from mainspring.domain.requests import METHODS, request_from_json, request_to_json
 from mainspring.domain.retry import Backoff, Jitter
@@ -172,6 +173,7 @@ Edit: Any = defstruct(
 )
 
 _ONE_OF: Final = ("cron", "every", "at", "rrule")
+_WHOLE: Final = ("expression", "interval", "instant", "rule")  # what the domain calls these
 _GOES_WITH: Final = {"dialect": "cron", "anchor": "every", "phase": "every", "start": "rrule"}
 _DURATIONS: Final = ("estimated_duration", "jitter", "wait_timeout", "run_timeout", "deadline")
 _PLAIN: Final = (*("priority", "on_loss", "after_done", "owner", "external_id", "tags", "pool"), *_DURATIONS)
@@ -199,10 +201,9 @@ def job_of(definition: Definition, *, tenant: str, stored: bool = False) -> Job:
     try:
         return job_from_json(document)
     except InvalidSchedule as error:
-        if error.field.partition(".")[0] in Definition.__struct_fields__:
+        if error.field == "timezone":
             raise
-        where = f"schedule.{error.field.removeprefix('schedule.')}"  # minute, hour, …: of a spec
-        raise type(error)(error.reason, field=where, value=error.value, allowed=error.allowed) from None
+        raise _placed(error, definition, document["schedule"]) from None
 
 
 def definition_of(job: Job) -> Definition:
@@ -257,6 +258,28 @@ def _schedule_document(definition: Definition) -> dict[str, Json]:
     if any("cron" in spec and hashed(spec["cron"]) for spec in written):
         document["key"] = definition.name
     return document
+
+
+def _placed(error: InvalidSchedule, definition: Definition, document: Mapping[str, Json]) -> InvalidSchedule:
+    """Return what is wrong with one of the specs with its place: the domain knows them one by one."""
+    alone = {name: document[name] for name in ("timezone", "dst", "rules", "key") if name in document}
+    listed = [f"schedule[{place}]" for place in range(len(document["specs"]))]
+    places = ["schedule"] if isinstance(definition.schedule, Spec) else listed
+    specs = list(zip(places, document["specs"], strict=True))
+    specs += [(f"exclude[{place}]", spec) for place, spec in enumerate(document["exclude"]) if isinstance(spec, dict)]
+    for where, spec in specs:
+        try:
+            schedule_from_json({**alone, "specs": [spec]})
+        except InvalidSchedule as found:
+            if (found.field, found.value) == (error.field, error.value):
+                field, reason = found.field, found.reason
+                if field not in spec:  # a part of it, such as the minute
+                    reason = reason if field in _WHOLE else f"{field}: {reason}"
+                    field = next(name for name in _ONE_OF if name in spec)
+                return type(error)(reason, field=f"{where}.{field}", value=error.value, allowed=error.allowed)
+    if error.field.partition(".")[0] in Definition.__struct_fields__:
+        return error
+    return type(error)(error.reason, field="schedule", value=error.value, allowed=error.allowed)
 
 
 def _spec(spec: Spec, where: str) -> dict[str, Json]:

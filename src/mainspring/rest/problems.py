@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 
 from mainspring.domain import errors
+from mainspring.domain.durations import format_duration
 from mainspring.domain.errors import MainspringError
 from mainspring.rest.reading import shown
 
@@ -116,6 +117,11 @@ def _invalid(known: type[MainspringError] | None, problem: Problem) -> errors.In
 
 
 def _plain(value: object) -> Any:
+    """Return a value about as it was written in the request."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return format_duration(value)
     return value if isinstance(value, str | int | float | bool | dict | list | None) else str(value)
 
 

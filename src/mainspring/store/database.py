@@ -366,6 +366,7 @@ _UNAVAILABLE = (
     asyncpg.TooManyConnectionsError,
     asyncpg.OutOfMemoryError,
     asyncpg.InvalidCatalogNameError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # the database takes no connections
     asyncpg.InvalidAuthorizationSpecificationError,
 )
 
