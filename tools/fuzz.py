@@ -6,8 +6,8 @@ Schemathesis makes valid and invalid requests from the served OpenAPI, one by on
 until the server has answered that many. Any 5xx, any status that is not described, any answer that does not fit its
 schema is a failure, printed with the curl command that repeats it. No worker runs: what is generated is never dialled.
 
-Every other round knows its way around: names in paths are of things that are there, and schedules mean something. What
-is made at random alone is refused nine times in ten, and the chains break at their first link.
+Half of the rounds know their way around: names in paths are of things that are there, and schedules mean something.
+What is made at random alone is refused nine times in ten, and the chains break at their first link.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from mainspring import embedded
 from mainspring.domain.tenants import Quotas
@@ -195,25 +196,49 @@ def _tell(number: int, started: subprocess.Popen[str]) -> None:
         print(f"{number}| {line}", end="", flush=True)
 
 
+class Round(NamedTuple):
+    """One way to ask."""
+
+    known: bool  # of things that are there
+    mode: str
+    phases: str
+
+    @property
+    def chains(self) -> bool:
+        return self.phases == "stateful"
+
+
+ROUNDS = (
+    Round(known=True, mode="positive", phases="stateful"),
+    Round(known=True, mode="positive", phases="examples,coverage,fuzzing"),
+    Round(known=False, mode="all", phases="stateful"),
+    Round(known=False, mode="all", phases="examples,coverage,fuzzing"),
+)
+
+
 def alone(requests: int, first_seed: int) -> int:
     """Go on until so many are answered, or one of them is not as it should be."""
-    examples, seed = max(5, min(400, requests // 250)), first_seed
+    examples, seconds = max(5, min(400, requests // 250)), max(15, min(180, requests // 250))
     with TemporaryDirectory() as scratch, embedded.running() as postgres:
         key = asyncio.run(_prepare(postgres.dsn))
         with server(postgres.dsn) as url:
-            ask = Asking(url, key)
-            while True:
-                described, mode = f"{url}/api/v1/openapi.json", "all"
-                if (seed - first_seed) % 2 == 0:
-                    described, mode = str(Path(scratch, "narrowed.json")), "positive"
+            ask, before, chained = Asking(url, key), 0, 0
+            for number, each in enumerate(cycle(ROUNDS)):
+                seed, described = first_seed + number, f"{url}/api/v1/openapi.json"
+                if each.known:
+                    described = str(Path(scratch, "narrowed.json"))
                     document = narrowed(json.loads(ask("/api/v1/openapi.json")), world(ask, seed))
                     Path(described).write_text(json.dumps(document))
                 command = [
                     *(str(Path(sys.executable).with_name("schemathesis")), "run", described, "--url", url),
                     *("-H", f"Authorization: Bearer {key}", "--checks", ",".join(CHECKS)),
-                    *("--exclude-operation-id", "events_stream", "--warnings", "off", "--mode", mode),
-                    *("--max-examples", str(examples), "--seed", str(seed)),
-                    *("--suppress-health-check", "all", "--no-color", "--request-timeout", "30"),
+                    *("--exclude-operation-id", "events_stream", "--warnings", "off"),
+                    *("--mode", each.mode, "--phases", each.phases, "--seed", str(seed)),
+                    *("--max-examples", str(examples), "--suppress-health-check", "all"),
+                    *("--no-color", "--request-timeout", "30"),
+                    # It gives up on chains as soon as the same one ends otherwise than before, which it does if a name
+                    # is taken now; with time left it begins anew.
+                    *(("--max-time", str(seconds)) if each.chains else ()),
                 ]
                 environment = {
                     **os.environ,
@@ -223,13 +248,14 @@ def alone(requests: int, first_seed: int) -> int:
                 status = subprocess.run(command, check=False, cwd=scratch, env=environment).returncode
                 found = answered(ask)
                 total = sum(found.values())
+                chained, before = chained + (total - before if each.chains else 0), total
                 shown = ", ".join(f"{count} × {status}" for status, count in sorted(found.items()))
-                print(f"\n{total:,} requests answered so far: {shown}\n", flush=True)
+                print(f"\n{total:,} requests answered so far, {chained:,} of them in chains: {shown}\n", flush=True)
                 if status or any(each.startswith("5") for each in found):
                     return status or 1
                 if total >= requests:
                     return 0
-                seed += 1
+    return 1  # the server did not start
 
 
 if __name__ == "__main__":

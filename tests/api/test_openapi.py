@@ -1,11 +1,14 @@
 """The description of the API: valid, complete, and good enough for somebody else's generator to make a client of it."""
 
+import asyncio
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +27,8 @@ from .conftest import Asker, key_for, serve
 __all__ = ["working"]  # a fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROOT = Path(__file__).parents[2]
 
 
 @task
@@ -111,3 +116,14 @@ async def _use(client: Any) -> None:
 
     refused = await operation("jobs", "jobs_get")("nothing", client=client)
     assert (refused.status, refused.code) == (404, "not_found")
+
+
+async def test_chains_of_generated_requests_are_answered_as_described() -> None:
+    command = [sys.executable, "tools/fuzz.py", "--requests", "50", "--processes", "1"]
+    fuzzing = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE, stderr=STDOUT)
+    told = (await fuzzing.communicate())[0].decode()
+
+    assert fuzzing.returncode == 0, told
+    chained = re.search(r"([\d,]+) of them in chains", told)
+    assert chained is not None, told
+    assert int(chained[1].replace(",", "")) >= 50
