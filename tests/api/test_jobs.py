@@ -52,6 +52,17 @@ async def test_a_job_is_made_read_listed_edited_and_deleted(ask: Asker) -> None:
     stale = await ask("PATCH", "/jobs/nightly", {"priority": 8}, headers={"If-Match": '"1"'})
     assert (stale.status, stale["code"]) == (412, "stale_version")
 
+    for never in ('"0"', '"3"', 'W/"1"'):
+        stale = await ask("PATCH", "/jobs/nightly", {"priority": 8}, headers={"If-Match": never})
+        assert (stale.status, stale["code"]) == (412, "stale_version")
+    for wrong in ("2", "0", '"2', '"2", "3"', "W/2", '"two"', '"1234567890"'):
+        refused = await ask("PATCH", "/jobs/nightly", {"priority": 8}, headers={"If-Match": wrong})
+        assert (refused.status, refused["field"], refused["value"]) == (422, "If-Match", wrong)
+    for version, right in ((3, 'W/"2"'), (4, "*")):
+        edited = await ask("PATCH", "/jobs/nightly", {"priority": version}, headers={"If-Match": right})
+        assert (edited.status, edited["version"]) == (200, version)
+    assert (await ask("PUT", "/jobs/daily", {**NIGHTLY, "name": "daily"}, headers={"If-Match": "*"})).status == 404
+
     deleted = await ask("DELETE", "/jobs/nightly?reason=over")
     assert deleted.status == 200
     assert deleted["state"] == "deleted"

@@ -107,7 +107,7 @@ class Jobs:
     async def put(self, call: Call) -> Reply:
         job = job_of(call.body, tenant=call.principal.tenant)
         old = await self._found(call)
-        if old is None and (job.name != call.names["job"] or call.if_version is not None):
+        if old is None and (job.name != call.names["job"] or "if-match" in call.headers):
             if job.name == call.names["job"] or reading.as_id(call.names["job"]) is not None:
                 raise _no_job(call.names["job"])
             allowed = f'use "{call.names["job"][:80]}", as in the path'
@@ -130,7 +130,8 @@ class Jobs:
         await self._checks.new_jobs(call.principal, [job], more=0)
         reason = "" if call.body.reason in (UNSET, None) else call.body.reason
         # What is not named stays as it is, and "it is" may have changed since we looked: so the version is held fast.
-        change = Change(definition=job, if_version=call.if_version or old.version, reason=reason)
+        version = old.version if call.if_version is None else call.if_version
+        change = Change(definition=job, if_version=version, reason=reason)
         backend = self._changing(call, old.name, before=_logged(old), after=_logged_as(job), reason=reason)
         return _changed(await backend.change_job(old.id, change), call)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.api.requests import VERSION_TAG
 from mainspring.domain.job import Json
 from mainspring.rest import shapes
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem
@@ -147,7 +148,7 @@ def _in_headers(route: Route) -> list[dict[str, Json]]:
         wanted.append(("Idempotency-Key", text, schema))
     if route.matches:
         text = "The ETag of the version that is to be changed; refused with 412 if there is a newer one."
-        wanted.append(("If-Match", text, {"type": "string", "pattern": '^"[0-9]{1,9}"$'}))
+        wanted.append(("If-Match", text, {"type": "string", "pattern": VERSION_TAG}))
     if route.waits:
         wanted.append(
             (

@@ -19,6 +19,7 @@ from mainspring.rest.reading import check_text, read_as, read_json
 from mainspring.rest.routes import Route
 
 JSON: Final = "application/json"
+VERSION_TAG: Final = r'^(?:\*|(?:W/)?"([0-9]{1,9})")$'  # a proxy that compresses makes it a weak one
 LONGEST_WAIT: Final = timedelta(seconds=60)
 _MOST_PARAMETERS: Final = 100
 _NUMBER: Final = re.compile(r"-?[0-9]{1,15}", re.ASCII)
@@ -60,13 +61,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             InvalidRequest: it is none of our tags.
         """
         given = self.headers.get("if-match")
-        if given is None or given.strip() == "*":
+        if given is None:
             return None
-        tag = given.strip().removeprefix("W/").strip('"')
-        if not tag.isascii() or not tag.isdecimal() or len(tag) > 9:
-            allowed = 'use the ETag that reading the job gave, such as "3"'
+        tag = re.match(VERSION_TAG, given)
+        if tag is None:
+            allowed = 'use the ETag that reading the job gave, such as "3", or * for any'
             raise InvalidRequest(f"{given[:40]} is no version", field="If-Match", value=given[:40], allowed=allowed)
-        return int(tag)
+        return None if tag[1] is None else int(tag[1])
 
     @property
     def wait(self) -> timedelta | None:
