@@ -52,7 +52,7 @@ bench-api: .venv/.bench ## p99 of status reads at 3,000/s and creates at 1,000/s
 bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler
 	$(BIN)/python bench/cron.py
 
-fuzz: .venv/.dev ## 100,000 generated requests to a real server: no 5xx, nothing undescribed (about half an hour on two cores)
+fuzz: .venv/.dev ## 100,000 generated requests to a real server: no 5xx, nothing undescribed (about 25 minutes on two cores)
 	$(BIN)/python tools/fuzz.py --requests 100000
 
 docs: .venv/.docs ## build the documentation site into site/
