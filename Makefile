@@ -46,7 +46,7 @@ bench-core: .venv/.bench ## fires/s, jobs/s, herd, lag, bytes: ours, PgQueuer, P
 bench-worker: .venv/.bench ## ms per run in each mode, HTTP runs/s, pickup, submits/s (about three minutes)
 	$(BIN)/python bench/worker.py
 
-bench-api: .venv/.bench ## p99 of status reads at 3,000/s and creates at 1,000/s, 500 fires/s beside them; and by hand with Starlette (about seven minutes)
+bench-api: .venv/.bench ## p99 of status reads at 3,000/s and creates at 1,000/s beside 500 fires/s: ours, Starlette (about seven minutes)
 	$(BIN)/python bench/api.py
 
 bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler

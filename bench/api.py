@@ -3,9 +3,9 @@
 One Postgres of our own with durable commits. API, scheduler, and the load are processes of their own, and share the
 cores with the database; once the runs are left to workers elsewhere, once the scheduler's process is their worker too.
 All 500 fire in the same instant of each second, as slots are whole seconds. Every request carries an API key. Every
-answer is checked: the wrong status, or none, and the benchmark fails. Latency counts from when a request was due. The
-first seconds, in which connections are made and statements prepared, are not counted. The peer is what one would write
-by hand (``bench/plain.py``), asked by turns with ours.
+answer is checked: the wrong status, or none of ours, and the benchmark fails. Latency counts from when a request was
+due. The first seconds, in which connections are made and statements prepared, are not counted. The peer is what one
+would write by hand (``bench/plain.py``), asked by turns with ours; what it does not answer took for ever.
 """
 
 import argparse

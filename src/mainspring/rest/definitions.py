@@ -173,7 +173,7 @@ Edit: Any = defstruct(
 )
 
 _ONE_OF: Final = ("cron", "every", "at", "rrule")
-_WHOLE: Final = ("expression", "interval", "instant", "rule")  # what the domain calls these
+_WHOLE: Final = ("expression", "interval", "RRULE")  # what the domain calls them
 _GOES_WITH: Final = {"dialect": "cron", "anchor": "every", "phase": "every", "start": "rrule"}
 _DURATIONS: Final = ("estimated_duration", "jitter", "wait_timeout", "run_timeout", "deadline")
 _PLAIN: Final = (*("priority", "on_loss", "after_done", "owner", "external_id", "tags", "pool"), *_DURATIONS)
@@ -263,9 +263,8 @@ def _schedule_document(definition: Definition) -> dict[str, Json]:
 def _placed(error: InvalidSchedule, definition: Definition, document: Mapping[str, Json]) -> InvalidSchedule:
     """Return what is wrong with one of the specs with its place: the domain knows them one by one."""
     alone = {name: document[name] for name in ("timezone", "dst", "rules", "key") if name in document}
-    listed = [f"schedule[{place}]" for place in range(len(document["specs"]))]
-    places = ["schedule"] if isinstance(definition.schedule, Spec) else listed
-    specs = list(zip(places, document["specs"], strict=True))
+    single = isinstance(definition.schedule, Spec)
+    specs = [("schedule" if single else f"schedule[{place}]", spec) for place, spec in enumerate(document["specs"])]
     specs += [(f"exclude[{place}]", spec) for place, spec in enumerate(document["exclude"]) if isinstance(spec, dict)]
     for where, spec in specs:
         try:
