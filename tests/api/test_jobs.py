@@ -350,7 +350,7 @@ async def test_a_tenant_keeps_to_its_quotas(db: Database) -> None:
             "schedule[0].start",
             "1969-01-01T09:00:00Z",
         ),
-        ({"schedule": [{"rrule": "daily", "start": "2026-01-01T09:00:00Z"}]}, "schedule[0].rrule", "daily"),
+        ({"schedule": [{"rrule": "DAILY", "start": "2026-01-01T09:00:00Z"}]}, "schedule[0].rrule", "DAILY"),
         ({"start": "1969-01-01T09:00:00Z"}, "start", "1969-01-01T09:00:00Z"),
         ({"schedule": [], "end": "1969-01-01T09:00:00Z"}, "end", "1969-01-01T09:00:00Z"),
         ({"exclude": ["2026-12-25", {"cron": "* 24 * * *"}]}, "exclude[1].cron", "24"),
