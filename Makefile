@@ -22,7 +22,7 @@ check: lint types ## the quick part of `test`, for the inner loop
 	$(BIN)/pytest -q tests/unit
 
 test-all: lint types services ## `test` plus the long sizes: every zone, every change of the clock (about ten minutes)
-	MAINSPRING_EXAMPLES=5000 $(BIN)/pytest -n $(WORKERS) --matrix
+	MAINSPRING_EXAMPLES=5000 $(BIN)/pytest -n $(WORKERS) --matrix -o faulthandler_timeout=1800
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -115,8 +115,8 @@ async def browsing() -> AsyncIterator[Page]:
         assert process.stderr is not None
         try:
             async with asyncio.timeout(PATIENCE):
-                while not (found := re.search(rb"ws://127\.0\.0\.1:(\d+)/", await process.stderr.readline())):
-                    assert process.returncode is None, "the browser ended"
+                while not (found := re.search(rb"ws://127\.0\.0\.1:(\d+)/", said := await process.stderr.readline())):
+                    assert said, "the browser ended"
             rest = asyncio.create_task(process.stderr.read())  # else it would wait for somebody to read
             async with aiohttp.ClientSession() as session:
                 async with session.put(f"http://127.0.0.1:{int(found[1])}/json/new?about:blank") as answer:
