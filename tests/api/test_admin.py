@@ -1,5 +1,6 @@
 """Tenants, keys, secrets and the audit, through the front door."""
 
+import asyncio
 import base64
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -67,6 +68,22 @@ async def test_a_tenant_is_made_read_listed_changed_and_deleted(ask: Asker, db: 
         ("tenants.edit", "acme", "too loud"),
         ("tenants.delete", "acme", "left"),
     ]
+
+
+async def test_of_quotas_that_several_change_at_once_none_is_lost(ask: Asker, db: Database) -> None:
+    await ask("POST", "/tenants", {"name": "acme", "quotas": {"jobs": 10}})
+
+    asked = await asyncio.gather(
+        *(ask("PATCH", "/tenants/acme", {"quotas": {name: 7}}) for name in ("jobs", "burst", "batch"))
+    )
+
+    assert {each.status for each in asked} <= {200, 409}
+    made = {name for each, name in zip(asked, ("jobs", "burst", "batch"), strict=True) if each.status == 200}
+    assert made
+    quotas = (await ask("GET", "/tenants/acme"))["quotas"]
+    assert {name for name in ("jobs", "burst", "batch") if quotas[name] == 7} == made
+    logged = await rows(db, "SELECT before, after FROM changes WHERE action = 'tenants.edit' ORDER BY at")
+    assert len(logged) == len(made)
 
 
 @pytest.mark.parametrize(

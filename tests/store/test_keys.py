@@ -1,6 +1,7 @@
 """API keys and tenants in the store: shown once, kept as a hash, good until revoked, expired or without a tenant."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from uuid import uuid4
@@ -190,6 +191,23 @@ async def test_what_was_deleted_stays_deleted_and_its_name_is_not_given_to_anoth
         await create_tenant(db, "acme")
     with pytest.raises(NotFound, match='there is no tenant "nobody"'):
         await change_tenant(db, "nobody")
+
+
+async def test_whoever_changes_a_tenant_as_another_does_overwrites_nothing(db: Database) -> None:
+    seen = await create_tenant(db, "acme", quotas=Quotas(jobs=10))
+    await change_tenant(db, "acme", quotas=replace(seen.quotas, burst=5), since=seen)
+
+    with pytest.raises(Conflict, match="another has changed"):
+        await change_tenant(db, "acme", quotas=replace(seen.quotas, jobs=20), since=seen)
+
+    assert (await find_tenant(db, "acme")).quotas == Quotas(jobs=10, burst=5)
+
+
+async def test_the_tenant_of_those_who_name_none_is_not_deleted(db: Database) -> None:
+    with pytest.raises(Conflict, match="it stays"):
+        await delete_tenant(db, "default")
+
+    assert (await find_tenant(db, "default")).state is TenantState.ACTIVE
 
 
 async def test_a_tenant_with_jobs_is_not_deleted(db: Database, ledger: Ledger) -> None:

@@ -12,8 +12,7 @@ from msgspec import UNSET
 from mainspring.api.app import Handler
 from mainspring.api.desk import Desk
 from mainspring.api.requests import Call, Reply, json_reply
-from mainspring.domain.access import DEFAULT_TENANT
-from mainspring.domain.errors import Conflict, InvalidRequest
+from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.job import Json
 from mainspring.domain.tenants import Tenant, TenantState, quotas_from_json, quotas_to_json
 from mainspring.insight.audit import run_audit
@@ -70,13 +69,11 @@ class Tenants:
         after |= {} if state is None else {"state": state.value}
         entry = self._desk.entry(call, old.name, before=_logged(old), after=after, reason=asked.reason)
         db = self._desk.db.noting(entry)
-        changed = await tenants.change_tenant(db, old.name, state=state, quotas=quotas, note=note)
+        changed = await tenants.change_tenant(db, old.name, state=state, quotas=quotas, note=note, since=old)
         return json_reply(shapes.tenant_answer(changed))
 
     async def delete(self, call: Call) -> Reply:
         old = await tenants.find_tenant(self._desk.db, call.names["tenant"])
-        if old.name == DEFAULT_TENANT:
-            raise Conflict(f'tenant "{DEFAULT_TENANT}" is whose everything is that names none; it stays')
         after = {"state": TenantState.DELETED.value}
         entry = self._desk.entry(call, old.name, before=_logged(old), after=after, reason=call.query.reason)
         return json_reply(shapes.tenant_answer(await tenants.delete_tenant(self._desk.db.noting(entry), old.name)))

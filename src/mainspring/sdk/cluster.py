@@ -54,7 +54,7 @@ class Cluster:
         new = quotas_from_json(quotas, base=old.quotas)
         before, after = _written(old.quotas, old.note), _written(new, old.note if note is None else note)
         entry = self._entry("tenant.edit", name, before=before, after=after, reason=reason)
-        return await tenants.change_tenant(self._db.noting(entry), name, quotas=new, note=note)
+        return await tenants.change_tenant(self._db.noting(entry), name, quotas=new, note=note, since=old)
 
     async def set_state(self, name: str, state: TenantState, *, reason: str) -> Tenant:
         """Suspend, resume or delete a tenant."""

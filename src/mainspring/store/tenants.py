@@ -7,6 +7,7 @@ from typing import Final
 
 import asyncpg
 
+from mainspring.domain.access import DEFAULT_TENANT
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.tenants import (
     Quotas,
@@ -67,12 +68,13 @@ async def change_tenant(
     state: TenantState | None = None,
     quotas: Quotas | None = None,
     note: str | None = None,
+    since: Tenant | None = None,
 ) -> Tenant:
-    """Change what is given, and leave the rest.
+    """Change what is given, and leave the rest; only if nobody did ``since`` it was read, if that is told.
 
     Raises:
         NotFound: there is no such tenant.
-        Conflict: it was deleted, which is final; or is to be, and has jobs left.
+        Conflict: it was deleted, which is final; or is to be, and has jobs left; or another has changed it.
     """
     async with db.transaction() as tx:
         row = await tx.fetchrow(_SQL["lock"], name)
@@ -81,8 +83,10 @@ async def change_tenant(
         old = _tenant(row)
         if old.state is TenantState.DELETED:
             raise Conflict(f'tenant "{name}" was deleted, which is final')
+        if since is not None and old.changed_at != since.changed_at:
+            raise Conflict(f'another has changed tenant "{name}" at this moment; look at it, and try again')
         if state is TenantState.DELETED:
-            await _refuse_with_jobs(tx, name)
+            await _refuse_to_delete(tx, name)
         row = await tx.fetchrow(
             _SQL["change"],
             name,
@@ -110,7 +114,9 @@ async def jobs_of(tx: Connection, name: str, *, most: int = _MANY) -> int:
     return counted
 
 
-async def _refuse_with_jobs(tx: Connection, name: str) -> None:
+async def _refuse_to_delete(tx: Connection, name: str) -> None:
+    if name == DEFAULT_TENANT:
+        raise Conflict(f'tenant "{name}" is whose everything is that names none; it stays')
     left = await jobs_of(tx, name)
     if left:
         number = f"{left} jobs or more" if left == _MANY else f"{left} job{'' if left == 1 else 's'}"
