@@ -1,4 +1,5 @@
-"""Two tenants with the same names and keys, at the same time, over one or two connections: nothing crosses.
+"""Two tenants with the same names and keys, at the same time, over one or two connections, also of a real pooler that
+gives each transaction another one: nothing crosses.
 
 Three witnesses. Every answer is searched for the other's marks. A trigger in the database notes as whom, and for whom,
 each row was written. And a reader of its own, as the owner and with its own SQL, holds rows against their marks.
@@ -16,13 +17,15 @@ import asyncpg
 import msgspec
 import pytest
 
+from mainspring import embedded
 from mainspring.config import Settings
 from mainspring.domain.access import Role
 from mainspring.domain.tenants import Quotas
 from mainspring.rest.routes import PREFIX
-from mainspring.store.database import TENANT_ROLE, open_database
+from mainspring.store.database import TENANT_ROLE, Database, open_database
 from mainspring.store.keys import make_key
 from mainspring.store.tenants import create_tenant
+from tests.process.pooler import pooler_before
 
 from .conftest import Asker, serve
 from .samples import ENVIRONMENT
@@ -251,19 +254,18 @@ async def load(asker: Asker, keys: dict[str, str], number: int) -> Shared:
 
 
 @asynccontextmanager
-async def served(dsn: str, connections: int) -> AsyncIterator[tuple[Asker, dict[str, str]]]:
-    async with open_database(dsn, size=connections) as db:
-        keys: dict[str, str] = {}
-        for tenant in TENANTS:
-            await create_tenant(db, tenant, quotas=PLENTY)
-            keys[tenant] = await a_key(db, tenant, Role.ADMIN)
-        keys["cluster"] = await a_key(db, None, Role.VIEWER)
-        settings = replace(Settings(), auth=replace(Settings().auth, required=True))
-        async with serve(db, settings) as asker:
-            yield asker, keys
+async def served(db: Database) -> AsyncIterator[tuple[Asker, dict[str, str]]]:
+    keys: dict[str, str] = {}
+    for tenant in TENANTS:
+        await create_tenant(db, tenant, quotas=PLENTY)
+        keys[tenant] = await a_key(db, tenant, Role.ADMIN)
+    keys["cluster"] = await a_key(db, None, Role.VIEWER)
+    settings = replace(Settings(), auth=replace(Settings().auth, required=True))
+    async with serve(db, settings) as asker:
+        yield asker, keys
 
 
-async def a_key(db: Any, tenant: str | None, role: Role) -> str:
+async def a_key(db: Database, tenant: str | None, role: Role) -> str:
     name = str(tenant)
     return (await make_key(db, ENVIRONMENT, tenant=tenant, name=name, role=role.value, created_by="tests"))[0]
 
@@ -342,7 +344,18 @@ CROSSINGS = {
 
 @pytest.mark.parametrize(("connections", "number"), [(1, 250), (2, 1000)])
 async def test_two_tenants_over_few_connections_never_meet(dsn: str, connections: int, number: int) -> None:
-    async with owner_of(dsn) as owner, served(dsn, connections) as (asker, keys):
+    async with open_database(dsn, size=connections) as db:
+        await never_meet(db, dsn, number)
+
+
+async def test_two_tenants_behind_a_pooler_never_meet(server: embedded.Server, dsn: str) -> None:
+    with pooler_before(server, dsn, connections=2) as through:
+        async with open_database(through, size=10, pooled=True) as db:
+            await never_meet(db, dsn, 1000)
+
+
+async def never_meet(db: Database, dsn: str, number: int) -> None:
+    async with owner_of(dsn) as owner, served(db) as (asker, keys):
         await watch(owner)
 
         shared = await load(asker, keys, number)
