@@ -6,6 +6,10 @@ All 500 fire in the same instant of each second, as slots are whole seconds. Eve
 answer is checked: the wrong status, or none of ours, and the benchmark fails. Latency counts from when a request was
 due. The first seconds, in which connections are made and statements prepared, are not counted. The peer is what one
 would write by hand (``bench/plain.py``), asked by turns with ours; what it does not answer took for ever.
+
+What a machine under this one takes from its cores, it takes in pieces of 10 to 40 ms: one in a hundred is the p99 of
+anything. A round in which it took more than a little is therefore asked again, a few times, and the least disturbed
+one counts, for ours and the peer alike; all are printed.
 """
 
 import argparse
@@ -19,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple, TypeAlias
@@ -52,6 +56,9 @@ BESIDE = {"scheduler": "ours", "scheduler,worker": "ours, a worker beside it"}
 PLAIN = "Starlette, by hand"
 CONFIGURED = ("--config", "bench/api.toml")
 WARM_UP = 3.0  # seconds
+QUIET = 0.003  # of the cores, that others may have in a round
+TRIES = 4  # at a quiet round
+_rounds = count()  # no two make jobs of the same names
 Found: TypeAlias = dict[tuple[str, str], list[Measured]]  # by what was asked and of whom, once per round
 
 
@@ -183,18 +190,27 @@ def measure(dsn: str, roles: str, *, seconds: float, rounds: int, with_peer: boo
         if with_peer:
             servers.append(stack.enter_context(plain(dsn, names)))
         for server, what in product(servers, RATES):
-            server.ask(what, names, round_=0, seconds=WARM_UP)
-        for number in range(1, rounds + 1):
+            server.ask(what, names, round_=next(_rounds), seconds=WARM_UP)
+        for _ in range(rounds):
             before, began = asyncio.run(fired(dsn)), time.perf_counter()
             for what, server in product(RATES, servers):
-                asked = server.ask(what, names, round_=number, seconds=seconds)
+                asked = quietly(server, what, names, seconds=seconds, tries=TRIES if rounds > 1 else 1)
                 found.setdefault((what, server.name), []).append(asked)
-                shown = f"p50 {asked.percentile(0.5):6.2f}  p99 {asked.percentile(0.99):7.2f} ms"
-                print(f"{what:13} {asked.rate:6,.0f}/s  {shown}  {server.name}", file=sys.stderr, flush=True)
             rate = (asyncio.run(fired(dsn)) - before) / (time.perf_counter() - began)
             if rate < FIRING * 0.9:
                 raise WrongResult(f"the scheduler beside it fired {rate:.0f} a second, not {FIRING}")
     return found
+
+
+def quietly(server: Server, what: str, names: Sequence[str], *, seconds: float, tries: int) -> Measured:
+    """Ask until the machine is left to us for one round; return that, or the least disturbed one."""
+    asked: list[Measured] = []
+    while len(asked) < tries and not (asked and asked[-1].stolen <= QUIET):
+        asked.append(server.ask(what, names, round_=next(_rounds), seconds=seconds))
+        shown = f"p50 {asked[-1].percentile(0.5):6.2f}  p99 {asked[-1].percentile(0.99):7.2f} ms"
+        stolen = f"{asked[-1].stolen:6.2%} stolen"
+        print(f"{what:13} {asked[-1].rate:6,.0f}/s  {shown}  {stolen}  {server.name}", file=sys.stderr, flush=True)
+    return min(asked, key=lambda each: each.stolen)
 
 
 def show(found: Found, commit: float) -> None:
@@ -210,7 +226,7 @@ def show(found: Found, commit: float) -> None:
             f"{statistics.median(each.percentile(0.5) for each in rounds):.2f}",
             f"{statistics.median(p99):.2f} ({p99[0]:.2f}–{p99[-1]:.2f})",
             f"{statistics.median(each.of_the_median_second(0.99) for each in rounds):.2f}",
-            f"{statistics.median(each.stolen for each in rounds):.1%}",
+            f"{statistics.median(each.stolen for each in rounds):.2%}",
             "" if name == PLAIN else f"{BARS[what]:.0f}",
         )
     table.caption = (
@@ -227,7 +243,7 @@ def main() -> None:
     with embedded.running() as server:
         for roles in BESIDE:
             dsn = create(server.dsn, "measured")
-            lasting, rounds = (3, 1) if quick else (20, 3)
+            lasting, rounds = (3, 1) if quick else (10, 5)
             found |= measure(dsn, roles, seconds=lasting, rounds=rounds, with_peer=roles == "scheduler")
             drop(server.dsn, "measured")
         commit = commit_takes(server.dsn)
