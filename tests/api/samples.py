@@ -116,6 +116,7 @@ SAMPLES: Final[Mapping[str, Callable[[Things], Sample]]] = {
     "bulk.get": lambda _: Sample(),
     "bulk.stop": lambda _: Sample({}),
     "cluster.show": lambda _: Sample(),
+    "cluster.changes": lambda _: Sample(query={"limit": "5"}),
     "workers.quiesce": lambda _: Sample({}),
     "workers.stop": lambda _: Sample({}),
     "pools.list": lambda _: Sample(),

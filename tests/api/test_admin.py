@@ -70,6 +70,27 @@ async def test_a_tenant_is_made_read_listed_changed_and_deleted(ask: Asker, db: 
     ]
 
 
+@pytest.mark.covers("F118")
+async def test_who_did_what_to_the_cluster_is_read_by_those_who_run_it(db: Database, secured: Settings) -> None:
+    async with serve(db, secured) as ask:
+        operator = ask.with_key(await key_for(db, None, Role.OPERATOR))
+        admin = ask.with_key(await key_for(db, None))
+        await admin("POST", "/tenants", {"name": "acme", "note": "new"})
+        await operator("POST", "/pools/short/pause", {"reason": "a flood"})
+        await admin.given(Mainspring_Tenant="acme")("POST", "/jobs", HOURLY)
+
+        first = await operator("GET", "/cluster/changes?limit=1")
+        rest = await operator("GET", f"/cluster/changes?after={first['next']}")
+        named = await operator("GET", "/cluster/changes?subject=acme")
+
+        read = [(each["action"], each["subject"], each["reason"]) for each in (*first["items"], *rest["items"])]
+        assert read == [("pools.pause", "short", "a flood"), ("tenants.create", "acme", "")]
+        assert [each["after"]["note"] for each in named["items"]] == ["new"]
+        of_acme = ask.with_key(await key_for(db, "acme"))
+        assert [each["action"] for each in (await of_acme("GET", "/changes"))["items"]] == ["jobs.create"]
+        assert (await of_acme("GET", "/cluster/changes"))["code"] == "forbidden"
+
+
 async def test_of_quotas_that_several_change_at_once_none_is_lost(ask: Asker, db: Database) -> None:
     await ask("POST", "/tenants", {"name": "acme", "quotas": {"jobs": 10}})
 

@@ -22,6 +22,7 @@ LEAST = {  # who may at least, by scope: written out once more, so that a change
     Scope.LETTERS_OPERATE: Role.OPERATOR,
     Scope.CHANGES_READ: Role.OPERATOR,
     Scope.CLUSTER_WRITE: Role.OPERATOR,
+    Scope.CLUSTER_CHANGES: Role.OPERATOR,
     Scope.JOBS_WRITE: Role.EDITOR,
     Scope.KEYS_WRITE: Role.ADMIN,
     Scope.SECRETS_WRITE: Role.ADMIN,

@@ -15,6 +15,7 @@ from mainspring.domain.ids import NodeId
 from mainspring.domain.job import check_name
 from mainspring.rest import shapes
 from mainspring.store import log, nodes, reading
+from mainspring.store.database import Database
 
 _DONE = shapes.Health(status="ok")
 
@@ -37,6 +38,7 @@ class Cluster:
             "pools.scaling": self.scaling,
             "me.get": self.me,
             "changes.list": self.changes,
+            "cluster.changes": self.changes_of_cluster,
         }
 
     async def show(self, call: Call) -> Reply:
@@ -108,12 +110,17 @@ class Cluster:
         return json_reply(answer)
 
     async def changes(self, call: Call) -> Reply:
+        return await self._changes(call, self._desk.scoped(call), call.principal.tenant)
+
+    async def changes_of_cluster(self, call: Call) -> Reply:
+        return await self._changes(call, self._desk.db, None)
+
+    async def _changes(self, call: Call, db: Database, tenant: str | None) -> Reply:
         asked = call.query
         wanted = log.LogFilter(
             action=asked.action, subject=asked.subject, actor=asked.actor, since=asked.since, until=asked.until
         )
-        tenant = call.principal.tenant
-        page = await log.list_changes(self._desk.scoped(call), tenant, wanted, limit=asked.limit, after=asked.after)
+        page = await log.list_changes(db, tenant, wanted, limit=asked.limit, after=asked.after)
         items = tuple(shapes.ChangeAnswer(**shapes.fields_of(each, shapes.ChangeAnswer)) for each in page.items)
         return json_reply(shapes.ChangePage(items=items, next=page.next))
 

@@ -48,6 +48,7 @@ class Scope(StrEnum):
     TENANTS_WRITE = "tenants:write"
     CLUSTER_READ = "cluster:read"
     CLUSTER_WRITE = "cluster:write"  # pause a pool, stop a worker
+    CLUSTER_CHANGES = "cluster:changes"  # who did so, and who made which tenant
 
 
 class Role(StrEnum):
@@ -61,7 +62,7 @@ class Role(StrEnum):
 
 
 CLUSTER_SCOPES: Final = frozenset(
-    {Scope.TENANTS_READ, Scope.TENANTS_WRITE, Scope.CLUSTER_READ, Scope.CLUSTER_WRITE}
+    {Scope.TENANTS_READ, Scope.TENANTS_WRITE, Scope.CLUSTER_READ, Scope.CLUSTER_WRITE, Scope.CLUSTER_CHANGES}
 )  # whatever the role: for principals of the whole cluster only
 
 _ADDED: Final[Mapping[Role, frozenset[Scope]]] = {
@@ -70,7 +71,10 @@ _ADDED: Final[Mapping[Role, frozenset[Scope]]] = {
     ),
     Role.VIEWER: frozenset({Scope.PAYLOADS_READ}),
     Role.OPERATOR: frozenset(
-        {Scope.JOBS_OPERATE, Scope.RUNS_OPERATE, Scope.LETTERS_OPERATE, Scope.CHANGES_READ, Scope.CLUSTER_WRITE}
+        {
+            *(Scope.JOBS_OPERATE, Scope.RUNS_OPERATE, Scope.LETTERS_OPERATE, Scope.CHANGES_READ),
+            *(Scope.CLUSTER_WRITE, Scope.CLUSTER_CHANGES),
+        }
     ),
     Role.EDITOR: frozenset({Scope.JOBS_WRITE}),
     Role.ADMIN: frozenset({Scope.KEYS_WRITE, Scope.SECRETS_WRITE, Scope.TENANTS_WRITE}),

@@ -386,6 +386,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         errors=(404, 409),
     ),
     _route(
+        "cluster.changes",
+        "GET /cluster/changes",
+        "Who did what to the cluster itself: its tenants, keys, pools and workers; newest first",
+        _S.CLUSTER_CHANGES,
+        shapes.ChangePage,
+        query=asked.ChangesQuery,
+    ),
+    _route(
         "pools.list", "GET /pools", "Pools, what waits in them, and who works for them", _S.CLUSTER_READ, shapes.Pools
     ),
     _route(
