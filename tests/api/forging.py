@@ -340,10 +340,11 @@ def _parties(issuer: Issuer) -> Made:
 def _names(issuer: Issuer) -> Made:
     wrong: tuple[Json, ...] = (1, None, True, "", [], ["shop"], {"shop": 1}, "a\x00b", "a\nb", "\ud800", "x" * 256)
     roles: tuple[Json, ...] = ("root", "Admin", "admin ", "", None, 1, True, ["admin"], {"admin": 1})
+    subjects = (*wrong, "key:ci", "cluster-key:ops")  # a token that calls itself a key
     flags: tuple[Json, ...] = ("true", "false", 1, 0, None, [], [True], {})
     return {
         f"{name} {str(value)[:8]!r} ({type(value).__name__})": (issuer.token(**{name: value}), "malformed")
-        for name, values in {"sub": wrong, "tenant": wrong, "role": roles, "cluster": flags}.items()
+        for name, values in {"sub": subjects, "tenant": wrong, "role": roles, "cluster": flags}.items()
         for value in values
     }
 

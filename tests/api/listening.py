@@ -28,6 +28,7 @@ class Listener:
         self.status = 0
         self.told: list[Told] = []
         self.beats = 0
+        self.welcome = ""  # the id that it came with
         self.ended: str | None = None  # with this word
         self.over = False
         self._news = asyncio.Event()
@@ -52,6 +53,7 @@ class Listener:
         fields = dict(line.split(": ", 1) for line in text.splitlines())
         if "event" not in fields:
             self.beats += 1
+            self.welcome = self.welcome or fields.get("id", "")
         elif fields["event"] == "end":
             self.ended = fields["data"]
         else:

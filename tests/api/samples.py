@@ -98,7 +98,7 @@ SAMPLES: Final[Mapping[str, Callable[[Things], Sample]]] = {
     "jobs.upcoming": lambda _: Sample(query={"limit": "3"}),
     "jobs.explain": lambda _: Sample(query={"at": RANGE["start"]}),
     "jobs.versions": lambda _: Sample(query={"limit": "3"}),
-    "runs.submit": lambda _: Sample({"job": _job(), "runs": [{"payload": {"n": 3}}]}),
+    "runs.submit": lambda it: Sample({"job": _job(name=it.name), "runs": [{"payload": {"n": 3}}]}),
     "runs.list": lambda _: Sample(query={"limit": "5"}),
     "runs.get": lambda _: Sample(),
     "runs.attempts": lambda _: Sample(),

@@ -159,7 +159,7 @@ async def test_a_key_is_made_used_listed_and_revoked(db: Database, secured: Sett
         logged = await rows(db, "SELECT tenant, action, subject, actor FROM changes ORDER BY at")
         assert [tuple(row) for row in logged] == [
             ("acme", "keys.create", "ci", "key:admin of acme"),
-            ("acme", "keys.revoke", made["id"], "key:admin of acme"),
+            ("acme", "keys.revoke", "ci", "key:admin of acme"),
         ]
 
 

@@ -12,14 +12,16 @@ import pytest
 
 from mainspring.api import events
 from mainspring.config import Settings
-from mainspring.domain.access import Role
+from mainspring.domain.access import SCOPES, Role, Scope
 from mainspring.environment import SystemEnvironment
+from mainspring.store import feed
 from mainspring.store.database import Database
 from mainspring.store.keys import make_key, revoke_key
 from mainspring.store.tenants import create_tenant
 
 from .conftest import key_for, serve
 from .listening import Listener, connect, listening
+from .samples import Maker
 from .serving import servers_on
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.covers("F114")]
@@ -125,7 +127,7 @@ async def test_a_stream_ends_when_its_key_is_revoked(
     monkeypatch.setattr(events, "_LOOK_EVERY", 0.01)  # busy: it hears something between any two beats
     await create_tenant(db, "shop")
     env = Ahead()
-    text, key = await make_key(db, env, tenant="shop", name="ci", role=Role.VIEWER.value, created_by="tests")
+    text, key = await make_key(db, env, tenant="shop", name="ci", role=Role.OPERATOR.value, created_by="tests")
     async with serve(db, secured, env) as ask, AsyncExitStack() as stack:
         listener = await stack.enter_async_context(listening(ask.url, authorization=f"Bearer {text}"))
         if busy:
@@ -143,7 +145,7 @@ async def test_a_stream_ends_when_its_key_expires(db: Database, secured: Setting
     env = SystemEnvironment()
     expires_at = env.now() + timedelta(seconds=2)
     text, _ = await make_key(
-        db, env, tenant="shop", name="ci", role=Role.VIEWER.value, created_by="tests", expires_at=expires_at
+        db, env, tenant="shop", name="ci", role=Role.OPERATOR.value, created_by="tests", expires_at=expires_at
     )
     async with serve(db, secured) as ask, listening(ask.url, authorization=f"Bearer {text}") as listener:
         assert await listener.ends(within=8) == events.NOT_ALLOWED  # not at the next beat, ten seconds on
@@ -183,6 +185,19 @@ async def test_a_batch_of_one_instant_comes_whole(db: Database) -> None:
                 " SELECT 'default', 'tests', 'x', n::text, transaction_timestamp() FROM generate_series(1, 5000) AS n"
             )
         await heard(listener, [str(number) for number in range(1, 5_001)])
+
+
+async def test_what_was_stamped_long_before_its_commit_is_told(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The horizon waits for it, however much has been told that is newer. A stretch of time alone does not."""
+    monkeypatch.setattr(feed, "BEHIND", timedelta(0))
+    async with serve(db) as ask, listening(ask.url) as listener:
+        await attentive(db, listener)
+        async with db.transaction() as tx:
+            await tx.execute(CHANGES, "default", "early-", 1, 1)
+            for number in range(3):  # looks, each of which goes beyond it
+                await heard(listener, await happen(db, "default", number, number, "late-"))
+            assert "early-1" not in listener.subjects()
+        await heard(listener, ["early-1"])
 
 
 async def test_who_reads_too_slowly_is_let_go_and_told_so(db: Database) -> None:
@@ -226,9 +241,10 @@ async def test_what_is_written_before_its_channel_looks_is_not_lost(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was over when the channel looked for the first time, and not yet there had the stream looked before."""
-    let_look, look = asyncio.Event(), events.Streams._look
+    looking, let_look, look = asyncio.Event(), asyncio.Event(), events.Streams._look
 
     async def held_look(self: events.Streams, *given: Any) -> Any:
+        looking.set()
         await let_look.wait()
         return await look(self, *given)
 
@@ -238,11 +254,71 @@ async def test_what_is_written_before_its_channel_looks_is_not_lost(
             last = first.told[-1]
         monkeypatch.setattr(events.Streams, "_look", held_look)
         async with listening(ask.url, last_event_id=last.id) as again:
-            await again.until(lambda each: each.beats > 0)
-            await asyncio.sleep(0.5)  # in which it could look too soon
+            await looking.wait()
             written = await happen(db, "default", 1, 1, "between-")
             let_look.set()
             await heard(again, written)
+
+
+async def test_who_was_welcomed_misses_nothing(db: Database) -> None:
+    """Neither what happens next, nor what happens while it is cut off before it has heard of anything."""
+    async with serve(db) as ask:
+        for number in range(5):
+            before = await happen(db, "default", number, number, "before-")
+            async with listening(ask.url) as listener:
+                await listener.until(lambda each: each.beats > 0)
+                await heard(listener, await happen(db, "default", number, number, "next-"))
+            assert not set(before) & set(listener.subjects())
+
+        async with listening(ask.url) as listener:
+            await listener.until(lambda each: each.welcome != "")
+        missed = await happen(db, "default", 1, 1, "missed-")
+        async with listening(ask.url, last_event_id=listener.welcome) as again:
+            await heard(again, missed)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_stream_of_one_run_begins_with_its_state_also_when_it_has_ended(db: Database) -> None:
+    async with serve(db) as ask:
+        run = await Maker(ask, db, "default").dead()
+        async with listening(ask.url, f"/api/v1/events?run={run}") as listener:
+            await listener.until(lambda each: bool(each.told))
+            await happen(db, "default", 1, 1)
+            await listener.until(lambda each: each.beats > 1)  # and nothing else: of a run its states alone
+
+        assert [(each.kind, each.data["id"], each.data["state"]) for each in listener.told] == [("run", run, "dead")]
+
+
+@pytest.mark.covers("F118")
+async def test_who_may_not_read_the_log_does_not_hear_of_changes_either(db: Database, secured: Settings) -> None:
+    keys = {role: await key_for(db, "shop", role) for role in Role}
+    async with serve(db, secured) as ask, AsyncExitStack() as stack:
+        listeners = {
+            role: await stack.enter_async_context(listening(ask.url, authorization=f"Bearer {key}"))
+            for role, key in keys.items()
+        }
+        for listener in listeners.values():
+            await listener.until(lambda each: each.beats > 0)
+        run = await Maker(ask.with_key(await key_for(db, None)), db, "shop").dead()  # makes a job, submits, and dies
+        for listener in listeners.values():
+            await listener.until(lambda each: any(one.data["id"] == run for one in each.told))
+
+        assert {role for role, each in listeners.items() if each.subjects()} == {
+            role for role in Role if Scope.CHANGES_READ in SCOPES[role]
+        }
+
+
+async def test_one_tenant_does_not_take_all_the_streams(db: Database, secured: Settings) -> None:
+    shop, bank = await key_for(db, "shop"), await key_for(db, "bank")
+    settings = replace(secured, api=replace(secured.api, most_streams=4))
+    async with serve(db, settings) as ask, AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(listening(ask.url, authorization=f"Bearer {shop}"))
+        refused = await ask.with_key(shop)("GET", "/events")
+        other = await stack.enter_async_context(listening(ask.url, authorization=f"Bearer {bank}"))
+
+        assert (refused.status, refused["code"]) == (503, "too_many_streams")
+        assert other.status == 200
 
 
 async def test_a_stream_goes_on_where_it_was_after_a_restart(db: Database, dsn: str) -> None:

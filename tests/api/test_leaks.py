@@ -347,7 +347,7 @@ async def look(asker: Asker, route: Route, things: Things, sample: Sample) -> Go
         return await send(asker, route, things, sample=sample)
     headers, content = {**asker.headers, "Last-Event-ID": "1"}, b""
     async with asker.session.get(f"{asker.url}{path_of(route, things, sample)}", headers=headers) as answer:
-        while b"event: change" not in content or b"event: run" not in content:  # what was missed comes at once
+        while b"event: run" not in content:  # what was missed comes at once; changes are not for these to hear of
             async with asyncio.timeout(10):
                 content += await answer.content.readany()
         return Got(answer.status, {}, content)

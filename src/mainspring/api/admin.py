@@ -54,7 +54,7 @@ class Tenants:
         asked = call.body
         quotas = quotas_from_json(asked.quotas)
         after: Json = {"quotas": quotas_to_json(quotas), "note": asked.note}
-        db = self._desk.db.noting(self._desk.entry(call, asked.name, after=after))
+        db = self._desk.db.noting(self._desk.entry(call, asked.name, after=after, reason=asked.reason))
         made = await tenants.create_tenant(db, asked.name, quotas=quotas, note=asked.note)
         return json_reply(shapes.tenant_answer(made), status=201)
 
@@ -96,7 +96,7 @@ class Secrets:
 
     async def put(self, call: Call) -> Reply:
         who, name = call.principal, call.names["secret"]
-        db = self._desk.scoped(call).noting(self._desk.entry(call, name[:200]))
+        db = self._desk.scoped(call).noting(self._desk.entry(call, name[:200], reason=call.body.reason))
         put = await secrets.put_secret(db, who.tenant, name, call.body.value, self._sealer(), author=who.subject)
         return json_reply(_secret_answer(put))
 

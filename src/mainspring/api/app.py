@@ -24,7 +24,7 @@ from mainspring.api.incoming import Request
 from mainspring.api.paths import Paths
 from mainspring.api.requests import JSON, Call, Reply, body_of, query_of, read_body
 from mainspring.domain.access import Principal, Scope
-from mainspring.domain.errors import MainspringError, RateLimited, Unauthenticated
+from mainspring.domain.errors import InProgress, MainspringError, RateLimited, Unauthenticated
 from mainspring.environment import Environment
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem, fault, problem_of, status_of
 from mainspring.rest.routes import PREFIX, ROUTES, Route
@@ -56,7 +56,7 @@ class Gate(Protocol):
 
     async def principal(self, headers: Mapping[str, str], peer: str | None) -> Principal: ...
 
-    async def admit(self, principal: Principal, cost: int) -> dict[str, str]:
+    async def admit(self, principal: Principal) -> dict[str, str]:
         """Count a request; return the headers that say how many are left.
 
         Raises:
@@ -139,7 +139,7 @@ class App:
         progress.route = route.name
         if route.scope is not None:
             principal.require(route.scope)
-        progress.headers = await self._gate.admit(principal, 1)
+        progress.headers = await self._gate.admit(principal)
         call, watching = await self._read(route, principal, found.names, request, name, progress)
         try:
             if route.method != "POST":
@@ -270,6 +270,8 @@ def _refused(error: MainspringError, request: str) -> Reply:
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = error.challenge
+    if isinstance(error, InProgress):
+        headers["Retry-After"] = "1"
     if isinstance(error, RateLimited):
         headers["Retry-After"] = str(max(1, -(-error.retry_after // timedelta(seconds=1))))
     elif status == 503:

@@ -75,7 +75,7 @@ class Authenticator:
     def __init__(
         self, *, required: bool, tokens: Tokens | None, keys: KeyStore, tenants: TenantStore, environment: Environment
     ) -> None:
-        self._required = required
+        self.required = required
         self._tokens = tokens
         self._environment = environment
         self._keys = keys
@@ -101,7 +101,7 @@ class Authenticator:
             NotFound: a principal of the whole cluster names a tenant that is not there.
         """
         if authorization is None:
-            if self._required or not peer_is_loopback:
+            if self.required or not peer_is_loopback:
                 raise Unauthenticated("this needs a key or a token; send Authorization: Bearer …", reason="missing")
             found = LOCAL
         else:

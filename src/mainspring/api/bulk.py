@@ -16,7 +16,7 @@ from mainspring.api.checks import Checks
 from mainspring.api.desk import Desk
 from mainspring.api.requests import Call, Reply, json_reply
 from mainspring.api.runs import written
-from mainspring.domain.access import Principal
+from mainspring.domain.access import Principal, Scope
 from mainspring.domain.errors import InvalidRequest, NotFound
 from mainspring.domain.job import JobState, Json
 from mainspring.rest import bulk as shapes
@@ -61,7 +61,7 @@ class BulkActions:
         call.principal.require(RULES[asked.action].scope)
         where = check_bulk(asked)
         payload = None if asked.payload is UNSET else written(asked.payload)
-        self._checks.payload(payload, asked.payload)
+        await self._checks.payload(call.principal, None, payload, asked.payload, "payload")
         wanted: dict[str, Json] = {"per_second": asked.per_second}
         if where is None:
             wanted["ids"] = await self._ids(call.principal, asked)
@@ -72,6 +72,7 @@ class BulkActions:
             return await self._count(call, asked.action, where, wanted)
         if payload is not None:
             wanted["payload"] = payload
+            wanted["writes"] = call.principal.may(Scope.JOBS_WRITE)
         if asked.until is not None:
             wanted["until"] = asked.until.isoformat()
         if call.principal.cluster:
@@ -89,7 +90,7 @@ class BulkActions:
             author=call.principal.subject,
             reason=asked.reason,
         )
-        shown = {name: value for name, value in wanted.items() if name not in ("payload", "ids", "cluster")}
+        shown = {name: value for name, value in wanted.items() if name not in ("payload", "writes", "ids", "cluster")}
         after: Json = {"action": new.action, **shown, **({"ids": new.total} if "ids" in wanted else {})}
         entry = self._desk.entry(call, str(bulk_id), after=after, reason=asked.reason)
         try:
@@ -117,7 +118,7 @@ class BulkActions:
         """Return those that the tenant has, by what they were called in the request."""
         db, tenant = self._desk.scoped(call), call.principal.tenant
         if RULES[action].where is JobsWhere:
-            known = await reading.statuses(self._desk.db, tenant, ids)
+            known = await reading.statuses(self._desk.db, tenant, set(ids))
             return {text: known[text].id for text in ids if text in known and known[text].state is not JobState.DELETED}
         runs = {text: UUID(text) for text in ids}
         look = matching.runs_there if RULES[action].where is shapes.RunsWhere else matching.letters_there

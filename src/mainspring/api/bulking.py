@@ -14,6 +14,7 @@ Failures.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from mainspring.api.checks import check_request
 from mainspring.api.desk import Desk
 from mainspring.api.tenancy import Tenancy
 from mainspring.domain.asking import Change, Request
@@ -198,6 +200,7 @@ class _Doing(NamedTuple):
         job = await self.backend.find_job(self.item.key)
         if self._changed(job):
             return False
+        self._check_payload(job)
         key = f"bulk/{self.bulk.id}/{job.id}"
         wanted = Request(key=key, payload=self.bulk.wanted.get("payload")).checked()
         await self._changing(job.name, after={"key": key}).trigger(job.id, wanted)
@@ -216,8 +219,16 @@ class _Doing(NamedTuple):
         letter = await self.backend.find_letter(run)
         if letter.replayed_as is not None:
             return False
-        await self._changing(str(letter.run_id)).replay(letter, payload=self.bulk.wanted.get("payload"))
-        return True
+        if "payload" in self.bulk.wanted:
+            self._check_payload(await self.backend.find_job(letter.job_id))
+        changing = self._changing(str(letter.run_id))
+        await changing.replay(letter, payload=self.bulk.wanted.get("payload"))
+        return changing.noted  # else somebody else was quicker
+
+    def _check_payload(self, job: JobView) -> None:
+        if (payload := self.bulk.wanted.get("payload")) is not None:
+            may_write = bool(self.bulk.wanted.get("writes"))
+            check_request(job.definition.task, json.loads(payload), may_write=may_write)
 
     def _changed(self, job: JobView) -> bool:
         """Whether this is not any more what the filter has found."""

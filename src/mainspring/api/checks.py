@@ -12,11 +12,12 @@ import msgspec
 
 from mainspring.api.keeping import Kept
 from mainspring.api.tenancy import Tenancy
-from mainspring.domain.access import Principal
+from mainspring.domain.access import Principal, Scope
 from mainspring.domain.durations import format_duration
-from mainspring.domain.errors import InvalidRequest, UnknownTask
+from mainspring.domain.errors import Forbidden, InvalidRequest, UnknownTask
 from mainspring.domain.inline import check_inline
 from mainspring.domain.job import Job, Json
+from mainspring.domain.requests import request_from_json
 from mainspring.domain.schedule import Schedule
 from mainspring.domain.tenants import Quotas
 from mainspring.environment import Environment
@@ -73,14 +74,21 @@ class Checks:
     async def batch(self, principal: Principal, number: int, field: str) -> None:
         self._batch(await self._tenancy.quotas(principal.tenant), number, field)
 
-    def payload(self, text: str | None, value: Json, field: str = "payload") -> None:
-        """Refuse a payload with a secret in the open.
+    async def payload(self, principal: Principal, task: str | None, text: str | None, value: Json, field: str) -> None:
+        """Refuse a payload for runs of a task, in place of their job's; None: of any.
 
         Raises:
-            InlineSecret: there is one; it is named by its path.
+            InlineSecret: a secret stands in it in the open; it is named by its path.
+            OverQuota: it is larger than this tenant may have it.
+            Forbidden: the task is an HTTP request, which the payload says whole, and not for them to write.
         """
-        if text is not None:
-            check_inline(value, field)
+        if text is None:
+            return
+        check_inline(value, field)
+        quotas = await self._tenancy.quotas(principal.tenant)
+        _check_size(text.encode(), quotas, field)
+        if task is not None:
+            check_request(task, value, may_write=principal.may(Scope.JOBS_WRITE), field=field)
 
     def _batch(self, quotas: Quotas, number: int, field: str) -> None:
         if number > quotas.batch:
@@ -129,16 +137,39 @@ class _Count:
             return await tenants.jobs_of(connection, self._tenant, most=_MOST_JOBS)
 
 
+def check_request(task: str, payload: Json, *, may_write: bool, field: str = "payload") -> None:
+    """Refuse another request for a run of an HTTP job, unless it is one, and by somebody who could write such a job.
+
+    Else whoever may only trigger it could send the tenant's secrets wherever they like.
+
+    Raises:
+        Forbidden: they may not.
+        InvalidRequest: it is no request.
+    """
+    if task != HttpCall.task:
+        return
+    if not may_write:
+        raise Forbidden(f"the payload of an HTTP job is the request that it sends; that takes {Scope.JOBS_WRITE}")
+    try:
+        request_from_json(payload)
+    except InvalidRequest as error:
+        where = f"{field}{error.field.removeprefix('payload')}"
+        raise InvalidRequest(error.reason, field=where, value=error.value, allowed=error.allowed) from None
+
+
+def _check_size(payload: bytes, quotas: Quotas, field: str) -> None:
+    if len(payload) > quotas.payload_bytes:
+        allowed = f"use up to {quotas.payload_bytes} bytes, or store it elsewhere and pass where it is"
+        raise OverQuota(f"it has {len(payload)} bytes as JSON", field=field, value="", allowed=allowed)
+
+
 def _check(job: Job, quotas: Quotas, known: frozenset[str] | None) -> None:
     if known is not None and job.task not in known and job.task != HttpCall.task:
         allowed = f"use one of {', '.join(sorted(known)[:20])}" if known else "start a worker that knows it"
         raise UnknownTask(f'no worker knows the task "{job.task}"', field="task", value=job.task, allowed=allowed)
     if job.payload is not None:
         check_inline(job.payload, "http" if job.task == HttpCall.task else "payload")  # as a definition calls it
-        size = len(msgspec.json.encode(job.payload))
-        if size > quotas.payload_bytes:
-            allowed = f"use up to {quotas.payload_bytes} bytes, or store it elsewhere and pass where it is"
-            raise OverQuota(f"it has {size} bytes as JSON", field="payload", value="", allowed=allowed)
+        _check_size(msgspec.json.encode(job.payload), quotas, "payload")
     if quotas.shortest_interval > _SECOND and not job.on_demand:
         closest = _closest(job.schedule)
         if closest is not None and closest < quotas.shortest_interval:

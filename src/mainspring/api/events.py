@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from mainspring.api.app import Gate, Handler
 from mainspring.api.desk import Desk
+from mainspring.api.keeping import Kept
 from mainspring.api.patience import within
 from mainspring.api.requests import Call, Reply
+from mainspring.domain.access import Scope
 from mainspring.domain.errors import Forbidden, InvalidRequest, MainspringError, Unauthenticated, Unavailable
-from mainspring.domain.ids import JobId
 from mainspring.rest.routes import SSE
 from mainspring.store import feed
-from mainspring.store.feed import Happened
+from mainspring.store.feed import Happened, Watched
 
 _logger = logging.getLogger(__name__)
 
@@ -39,18 +40,15 @@ _TURNS: Final = 20
 _TURN: Final = 0.05
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_SHARE: Final = 0.75  # of all streams, that one tenant may have: some are left for the others
 _OLDEST: Final = timedelta(hours=1)  # how far back Last-Event-ID may lead
+
+_HORIZON: Final = "0"  # what an id ends with that is no event's
 
 TOO_SLOW: Final = "too slow"
 NOT_ALLOWED: Final = "not allowed any more"
 STOPPING: Final = "the server stops"
 AWAY: Final = "not available at the moment"
-
-
-class _Watched(NamedTuple):
-    tenant: str
-    job: JobId | None
-    run: UUID | None
 
 
 class TooManyStreams(Unavailable):
@@ -107,6 +105,7 @@ class _Channel:
     def __init__(self) -> None:
         self.readers: set[_Reader] = set()
         self.looked = asyncio.Event()  # from now on whatever is new is told
+        self.since = _EPOCH  # what happened before was told, as far as it was news
         self.reading: asyncio.Task[None] | None = None
 
     async def tell(self, events: list[Happened]) -> None:
@@ -137,8 +136,9 @@ class Streams:
         self._desk = desk
         self._gate = gate
         self._most = most
-        self._open = 0
-        self._channels: dict[_Watched, _Channel] = {}
+        self._open = Counter[str]()  # streams of each tenant
+        self._channels: dict[Watched, _Channel] = {}
+        self._horizon = Kept(lambda: feed.horizon(desk.db), desk.env, lasts=_LOOK_EVERY)  # an older one is as good
         self._farewell: asyncio.Task[None] | None = None
         self.ending = asyncio.Event()  # the server is about to stop
 
@@ -150,24 +150,30 @@ class Streams:
         job = None if call.query.job is None else (await self._desk.of(call).find_job(call.query.job)).id
         if call.query.run is not None:
             await self._desk.of(call).find_run(call.query.run)  # of this tenant
-        watched = _Watched(call.principal.tenant, job, call.query.run)
+        tenant, sees_changes = call.principal.tenant, call.principal.may(Scope.CHANGES_READ)
+        watched = Watched(tenant, job, call.query.run, changes=sees_changes)
         since = _since(call.headers.get("last-event-id"))
-        if self._open >= self._most or self.ending.is_set():  # last: nothing may come between this and the stream
-            raise TooManyStreams(f"there are {self._open} streams already; try again later")
+        # Last: nothing may come between this and the stream.
+        if self._open.total() >= self._most or self.ending.is_set():
+            raise TooManyStreams(f"there are {self._open.total()} streams already; try again later")
+        if self._open[tenant] >= self._most * _SHARE:
+            raise TooManyStreams(f"you have {self._open[tenant]} streams already; close some")
         return Reply(media=SSE, headers={"X-Accel-Buffering": "no"}, parts=self._parts(call, watched, since))
 
-    async def _parts(self, call: Call, watched: _Watched, since: datetime | None) -> AsyncGenerator[bytes]:
+    async def _parts(self, call: Call, watched: Watched, since: datetime | None) -> AsyncGenerator[bytes]:
         reader = _Reader()
         channel = self._join(watched, reader)
         try:
-            yield b": welcome\nretry: 1000\n\n"
-            if since is not None:
-                try:
-                    async with aclosing(self._missed(watched, channel, since)) as missed:
-                        async for text in missed:
-                            yield text
-                except (Unavailable, TimeoutError):
-                    reader.end(AWAY)
+            try:
+                async with asyncio.timeout(_BEAT_EVERY):
+                    await channel.looked.wait()  # else what is written between two looks is in neither
+                # With an id, so that whoever is cut off before the first event misses nothing either.
+                yield f": welcome\nid: {_number(channel.since)}.{_HORIZON}\nretry: 1000\n\n".encode()
+                async with aclosing(self._missed(watched, since)) as missed:
+                    async for text in missed:
+                        yield text
+            except (Unavailable, TimeoutError):
+                reader.end(AWAY)
             async with aclosing(self._listened(call, reader)) as coming:
                 async for text in coming:
                     yield text
@@ -205,11 +211,12 @@ class Streams:
             return False
         except MainspringError:
             return True  # the store is away; whoever was let in stays for now
-        scope = call.route.scope
-        return principal.tenant == call.principal.tenant and (scope is None or principal.may(scope))
+        scope, was = call.route.scope, call.principal
+        as_much = principal.may(Scope.CHANGES_READ) or not was.may(Scope.CHANGES_READ)
+        return principal.tenant == was.tenant and as_much and (scope is None or principal.may(scope))
 
-    def _join(self, watched: _Watched, reader: _Reader) -> _Channel:
-        self._open += 1
+    def _join(self, watched: Watched, reader: _Reader) -> _Channel:
+        self._open[watched.tenant] += 1
         channel = self._channels.setdefault(watched, _Channel())
         channel.readers.add(reader)
         if channel.reading is None:
@@ -218,8 +225,10 @@ class Streams:
             self._farewell = asyncio.create_task(self._say_farewell())
         return channel
 
-    def _leave(self, watched: _Watched, channel: _Channel, reader: _Reader) -> None:
-        self._open -= 1
+    def _leave(self, watched: Watched, channel: _Channel, reader: _Reader) -> None:
+        self._open[watched.tenant] -= 1
+        if not self._open[watched.tenant]:
+            del self._open[watched.tenant]
         channel.readers.discard(reader)
         if not channel.readers:
             if channel.reading is not None:
@@ -236,16 +245,16 @@ class Streams:
         for channel in self._channels.values():
             channel.end(STOPPING)
 
-    async def _read(self, watched: _Watched, channel: _Channel) -> None:
+    async def _read(self, watched: Watched, channel: _Channel) -> None:
         """Look again and again, and tell what was not there the last time."""
-        db = self._desk.db.scoped(watched.tenant)
         since: datetime | None = None
         seen: set[tuple[UUID, str]] = set()
         while True:
             try:
-                if since is None:
-                    since = await within(_LOOK_WITHIN, feed.now(db))
-                seen, since = await within(_LOOK_WITHIN, self._look(watched, channel, seen, since))
+                # Before the look: what is not in it has been stamped since, or will be.
+                horizon = await within(_LOOK_WITHIN, self._horizon.get())
+                seen = await within(_LOOK_WITHIN, self._look(watched, channel, seen, since or horizon))
+                since = channel.since = max(since or horizon, horizon)
                 channel.looked.set()
             except (Unavailable, TimeoutError):
                 pass  # the database is away: nothing happens either
@@ -255,48 +264,54 @@ class Streams:
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _look(
-        self, watched: _Watched, channel: _Channel, seen: set[tuple[UUID, str]], since: datetime
-    ) -> tuple[set[tuple[UUID, str]], datetime]:
-        """Tell what is new; return what there was, and how far it goes.
+        self, watched: Watched, channel: _Channel, seen: set[tuple[UUID, str]], since: datetime
+    ) -> set[tuple[UUID, str]]:
+        """Tell what is new; return what there was.
 
         What was over at the first look is no news, what is in motion is. One look is enough to remember, for what is
         not in it any more does not come back.
         """
         found: set[tuple[UUID, str]] = set()
-        start, told_before = since - feed.BEHIND, channel.looked.is_set()
+        told_before = channel.looked.is_set()
         db = self._desk.db.scoped(watched.tenant)
-        async with aclosing(feed.happened(db, watched.tenant, start, job=watched.job, run=watched.run)) as pages:
+        async with aclosing(feed.happened(db, watched, since)) as pages:
             async for page in pages:
                 found.update((event.id, event.state) for event in page)
                 new = [each for each in page if (each.id, each.state) not in seen and (told_before or each.moving)]
                 await channel.tell(new)
-                since = max([since, *(event.at for event in page)])
-        return found, since
+        return found
 
-    async def _missed(self, watched: _Watched, channel: _Channel, since: datetime) -> AsyncGenerator[bytes]:
-        """Yield what happened since, up to what the channel will tell."""
-        async with asyncio.timeout(_BEAT_EVERY):
-            await channel.looked.wait()  # else what is written between the two looks is in neither
+    async def _missed(self, watched: Watched, since: datetime | None) -> AsyncGenerator[bytes]:
+        """Yield what happened since, up to what the channel will tell; of one run also how it ended."""
         db = self._desk.db.scoped(watched.tenant)
-        start = max(since - feed.BEHIND, await feed.now(db) - _OLDEST)
-        async with aclosing(feed.happened(db, watched.tenant, start, job=watched.job, run=watched.run)) as pages:
+        if since is None:
+            for event in await feed.ending(db, watched):
+                yield _written(event)
+            return
+        start = max(since, await feed.now(db) - _OLDEST)
+        async with aclosing(feed.happened(db, watched, start)) as pages:
             async for page in pages:
                 if page:
                     yield b"".join(map(_written, page))
 
 
 def _since(last: str | None) -> datetime | None:
+    """Return from when on something may have been missed: a horizon, or a while before the last event."""
     if not last:
         return None
-    number = last.partition(".")[0]
+    number, _, rest = last.partition(".")
     if not number.isascii() or not number.isdecimal() or len(number) > 17:
         allowed = "send the id of the last event, or leave it out"
         raise InvalidRequest("it is no id of an event", field="Last-Event-ID", value=last[:40], allowed=allowed)
-    return _EPOCH + int(number) * _MICROSECOND
+    at = _EPOCH + int(number) * _MICROSECOND
+    return at if rest == _HORIZON else at - feed.LONGEST
+
+
+def _number(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
 
 
 def _written(event: Happened) -> bytes:
-    number = (event.at - _EPOCH) // _MICROSECOND
     content = {name: value for name, value in event.content.items() if name != "at"}
     data = msgspec.json.encode({**content, "at": event.at})
-    return f"id: {number}.{event.id.hex[-12:]}\nevent: {event.kind}\ndata: ".encode() + data + b"\n\n"
+    return f"id: {_number(event.at)}.{event.id.hex[-12:]}\nevent: {event.kind}\ndata: ".encode() + data + b"\n\n"

@@ -22,7 +22,6 @@ from mainspring.domain.asking import Change, JobFilter, Request, RunFilter
 from mainspring.domain.durations import parse_duration
 from mainspring.domain.errors import InvalidRequest, MainspringError, NotFound
 from mainspring.domain.job import Job, JobState, Json, job_to_json
-from mainspring.domain.run import FINAL, State
 from mainspring.domain.views import JobStatusView, JobView
 from mainspring.insight.dst import note
 from mainspring.rest import shapes
@@ -32,7 +31,6 @@ from mainspring.store import reading
 from mainspring.store.backfill import Range, slots_in
 
 _READS_APART: Final = 0.002  # seconds, from the beginning of one read of many statuses to the next
-_MOVING: Final = tuple(state for state in State if state not in FINAL)
 
 
 class Jobs:
@@ -70,8 +68,8 @@ class Jobs:
 
     async def create(self, call: Call) -> Reply:
         job = job_of(call.body, tenant=call.principal.tenant)
-        await self._checks.new_jobs(call.principal, [job])
-        return await self._making.one(call, job, call.body.reason)
+        refused = await self._refused(call, [job])
+        return refused or await self._making.one(call, job, call.body.reason)
 
     async def create_many(self, call: Call) -> Reply:
         jobs = []
@@ -81,8 +79,19 @@ class Jobs:
             except InvalidRequest as error:
                 where = f"jobs[{place}].{error.field}"
                 raise type(error)(error.reason, field=where, value=error.value, allowed=error.allowed) from None
-        await self._checks.new_jobs(call.principal, jobs, batch=True)
-        return await self._making.many(call, jobs, call.body.reason)
+        refused = await self._refused(call, jobs, batch=True)
+        return refused or await self._making.many(call, jobs, call.body.reason)
+
+    async def _refused(self, call: Call, jobs: Sequence[Job], *, batch: bool = False) -> Reply | None:
+        """Refuse new jobs, unless this very request made them before: then return what it was answered."""
+        try:
+            await self._checks.new_jobs(call.principal, jobs, batch=batch)
+        except InvalidRequest:
+            answered = await self._making.answered(call)
+            if answered is None:
+                raise
+            return answered
+        return None
 
     async def list(self, call: Call) -> Reply:
         asked = call.query
@@ -163,7 +172,7 @@ class Jobs:
     async def trigger(self, call: Call) -> Reply:
         job = await self._find(call)
         payload = None if call.body.payload is UNSET else written(call.body.payload)
-        self._checks.payload(payload, call.body.payload)
+        await self._checks.payload(call.principal, job.definition.task, payload, call.body.payload, "payload")
         asked = Request(payload=payload, key=call.body.key or call.key, priority=call.body.priority).checked()
         backend = self._changing(call, job.name, after={"key": asked.key}, reason=call.body.reason)
         run_id = await backend.trigger(job.id, asked)
@@ -172,20 +181,8 @@ class Jobs:
 
     async def cancel(self, call: Call) -> Reply:
         job = await self._find(call)
-        backend = self._desk.of(call)
-        cancelled, after = 0, None
-        changing = self._changing(call, job.name, reason=call.body.reason)
-        while True:
-            page = await backend.list_runs(RunFilter(job=job.id, states=_MOVING), limit=500, after=after)
-            for run in page.items:
-                try:
-                    await changing.cancel_run(run.id)
-                    cancelled += 1
-                except NotFound:  # it ended meanwhile
-                    continue
-            if page.next is None:
-                return json_reply(shapes.Cancelled(runs=cancelled))
-            after = page.next
+        cancelled = await self._changing(call, job.name, reason=call.body.reason).cancel_runs(job.id)
+        return json_reply(shapes.Cancelled(runs=cancelled))
 
     async def backfill(self, call: Call) -> Reply:
         job, asked = await self._find(call), call.body

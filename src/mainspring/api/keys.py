@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -20,7 +19,6 @@ from mainspring.api.desk import Desk
 from mainspring.api.requests import Call, Reply, json_reply
 from mainspring.domain.access import Principal, Role
 from mainspring.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from mainspring.domain.keys import KeyView
 from mainspring.rest import admin as shapes
 from mainspring.rest.problems import problem_of, status_of
 from mainspring.store import answers, keys
@@ -70,7 +68,7 @@ class Keys:
         tenant = None if asked.cluster else who.tenant
         expires = None if asked.expires_at is None else asked.expires_at.isoformat()
         after = {"role": asked.role.value, "cluster": asked.cluster, "expires_at": expires}
-        entry = replace(self._desk.entry(call, asked.name, after=after), tenant=tenant)
+        entry = replace(self._desk.entry(call, asked.name, after=after, reason=asked.reason), tenant=tenant)
         shown = KeyAlreadyShown(f'the key "{asked.name}" was made and shown before; make another, and revoke this one')
         note = _Made(entry, None if call.key is None else _remembered(call, shown), shown)
         if call.key is not None:
@@ -92,18 +90,15 @@ class Keys:
         found = as_id(call.names["key"])
         if found is None:
             raise NotFound(f'there is no key "{call.names["key"][:60]}"')
-        who = call.principal
-        try:
-            key = await self._revoke(call, found, who.tenant)
-        except NotFound:
-            if not who.cluster:
-                raise
-            key = await self._revoke(call, found, None)  # the cluster's own, or another tenant's
-        return json_reply(shapes.key_answer(key))
-
-    async def _revoke(self, call: Call, key: UUID, tenant: str | None) -> KeyView:
-        entry = self._desk.entry(call, str(key), after={"revoked": True}, reason=call.query.reason)
-        return await keys.revoke_key(self._desk.db.noting(replace(entry, tenant=tenant)), key, tenant=tenant)
+        key = await keys.read_key(self._desk.db, found)
+        if key.tenant != call.principal.tenant and not call.principal.cluster:
+            raise NotFound(f"there is no key {found}")
+        before = {"id": str(key.id), "prefix": key.prefix, "role": key.role}
+        entry = self._desk.entry(call, key.name, before=before, after={"revoked": True}, reason=call.query.reason)
+        revoked = await keys.revoke_key(
+            self._desk.db.noting(replace(entry, tenant=key.tenant)), found, tenant=key.tenant
+        )
+        return json_reply(shapes.key_answer(revoked))
 
 
 @dataclass(frozen=True, slots=True)

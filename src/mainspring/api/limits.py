@@ -1,7 +1,8 @@
 """Limits: how much a tenant may ask of us, counted in this process or by all processes in Redis.
 
 Promise. Requests are counted against the tenant that the key or token names, and against nothing a client can vary: no
-address, no header, no spelling of a path. A batch costs as many as it has items.
+address, no header, no spelling of a path. A batch is one request; how large it may be
+is a quota of its own.
 
 Failures.
   Redis away      each process counts for itself, from an empty bucket: up to one burst more per process, never a 500.

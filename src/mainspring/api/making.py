@@ -78,9 +78,12 @@ class Making:
         made: dict[JobId, JobView] = {}
         by_author: dict[tuple[str, str], list[tuple[JobId, Job]]] = {}
         names: set[str] = set()
+        keys: set[str] = set()
         for job_id, each in zip(ids, wanted, strict=True):
-            if each.job.name not in names:  # of two with one name the second is refused
+            key = each.call.key
+            if each.job.name not in names and key not in keys:  # the second with one of these is refused
                 names.add(each.job.name)
+                keys |= set() if key is None else {key}
                 by_author.setdefault((each.call.principal.subject, each.reason), []).append((job_id, each.job))
         for (author, reason), jobs in by_author.items():
             made |= await make_jobs(tx, jobs, author=author, reason=reason)
@@ -110,6 +113,20 @@ class Making:
                 return known
         return AlreadyExists(f'there is a job "{wanted.job.name}" already; edit it, or choose another name')
 
+    async def answered(self, call: Call) -> Reply | None:
+        """Return what this very request was answered before; None: nothing.
+
+        Raises:
+            KeyReused: its key came with another request.
+        """
+        if call.key is None:
+            return None
+        async with self._desk.scoped(call).transaction() as tx:
+            known = await self._known(tx, call)
+        if isinstance(known, MainspringError):
+            raise known
+        return known
+
     async def _known(self, tx: Connection, call: Call) -> Reply | MainspringError | None:
         try:
             known = await answers.find(tx, call.principal.tenant, call.key or "", fingerprint(call))
@@ -127,15 +144,10 @@ class Making:
             return await self._all_of(call, jobs, reason)
         except AlreadyExists:
             # It may be by this very request, which came elsewhere at this moment: then it has its answer.
-            known = None
-            if call.key is not None:
-                async with self._desk.scoped(call).transaction() as tx:
-                    known = await self._known(tx, call)
+            known = await self.answered(call)
             if known is None:
                 raise
-        if isinstance(known, MainspringError):
-            raise known
-        return known
+            return known
 
     async def _all_of(self, call: Call, jobs: Sequence[Job], reason: str) -> Reply:
         env, tenant = self._desk.env, call.principal.tenant
@@ -159,8 +171,11 @@ class Making:
                 few = ", ".join(f'"{name[:60]}"' for name in left[:5])
                 raise AlreadyExists(f"{len(jobs) - len(made)} names are taken, {few} among them; none was made")
             await env.reach("create_many.made")
-            entry = self._desk.entry(call, f"{len(jobs)} jobs", after={"names": sorted(named)[:100]}, reason=reason)
-            await entry.write(tx, tenant)
+            entries = [
+                self._desk.entry(call, job.name, after={"id": str(job_id)}, reason=reason)
+                for job_id, job in zip(ids, jobs, strict=True)
+            ]
+            await write_many(tx, tenant, entries)
             answer = shapes.MadeJobs(
                 jobs=tuple(shapes.MadeJob(id=job_id, name=job.name) for job_id, job in zip(ids, jobs, strict=True))
             )

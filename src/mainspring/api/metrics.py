@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
@@ -12,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mainspring.api.patience import within
 from mainspring.domain.errors import Unavailable
 from mainspring.store import reading
 from mainspring.store.database import Database
@@ -73,8 +73,7 @@ class Metrics:
     async def text(self) -> bytes:
         """Return all of it in Prometheus' own form."""
         try:
-            async with asyncio.timeout(_ANSWER_WITHIN):
-                pools = await reading.list_pools(self._db)
+            pools = await within(_ANSWER_WITHIN, reading.list_pools(self._db))
         except (Unavailable, TimeoutError):
             self._up.set(0)
         else:

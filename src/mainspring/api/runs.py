@@ -14,11 +14,12 @@ from mainspring.api.app import Handler
 from mainspring.api.checks import Checks
 from mainspring.api.desk import Desk
 from mainspring.api.requests import Call, Reply, json_reply
+from mainspring.domain.access import Scope
 from mainspring.domain.asking import LetterFilter, Request, RunFilter
 from mainspring.domain.durations import parse_duration
 from mainspring.domain.errors import Conflict, InvalidRequest, NotFound
 from mainspring.domain.ids import JobId, RunId
-from mainspring.domain.job import Json, check_payload
+from mainspring.domain.job import JobState, Json, check_payload, job_to_json
 from mainspring.domain.run import FINAL, State
 from mainspring.domain.views import RunView
 from mainspring.rest import shapes
@@ -58,15 +59,26 @@ class Runs:
         if not job.on_demand:
             allowed = "leave it out; write jobs that have one with PUT /jobs/{name}"
             raise InvalidRequest("runs are asked for, not scheduled", field="job.schedule", value="", allowed=allowed)
-        await self._checks.new_jobs(call.principal, [job], more=0)
+        making = not await self._is_there(call, job.name)
+        if making:
+            call.principal.require(Scope.JOBS_WRITE)
+        await self._checks.new_jobs(call.principal, [job], more=1 if making else 0)
         await self._checks.batch(call.principal, len(call.body.runs), "runs")
-        wanted = [self._request(call, each, place) for place, each in enumerate(call.body.runs)]
-        ids = await self._desk.of(call).on_behalf_of(call.principal.subject).submit(job, wanted)
+        wanted = [await self._request(call, job.task, each, place) for place, each in enumerate(call.body.runs)]
+        after: Json = {"runs": len(wanted), **({"definition": job_to_json(job)} if making else {})}
+        backend = self._desk.changing(call, job.name, after=after, reason=call.body.reason)
+        ids = await backend.submit(job, wanted)
         return json_reply(shapes.Submitted(ids=tuple(ids)), status=201)
 
-    def _request(self, call: Call, asked: RunRequest, place: int) -> Request:
+    async def _is_there(self, call: Call, name: str) -> bool:
+        try:
+            return (await self._desk.of(call).find_job(name)).state is not JobState.DELETED
+        except NotFound:
+            return False
+
+    async def _request(self, call: Call, task: str, asked: RunRequest, place: int) -> Request:
         payload = None if asked.payload is UNSET else written(asked.payload)
-        self._checks.payload(payload, asked.payload, f"runs[{place}].payload")
+        await self._checks.payload(call.principal, task, payload, asked.payload, f"runs[{place}].payload")
         delay = None if asked.delay is None else parse_duration(asked.delay, field=f"runs[{place}].delay")
         key = asked.key or (f"{call.key}/{place}" if call.key else None)  # the same request again: the same runs
         return Request(
@@ -114,10 +126,10 @@ class Runs:
 
     async def retry(self, call: Call) -> Reply:
         run = await self._find(call)
-        payload = self._new_payload(call)
+        payload = await self._new_payload(call, run.task)
         backend = self._desk.changing(call, str(run.id), reason=call.body.reason)
         if payload is None:
-            again = await backend.retry_run(run)
+            again = await backend.retry_run(run, key=call.key)
         elif run.state is State.DEAD:
             again = await backend.replay(await backend.find_letter(run.id), payload=payload)
         elif run.state in FINAL:
@@ -140,8 +152,11 @@ class Runs:
         return json_reply(shapes.letter_answer(letter, payloads=call.principal.sees_payloads))
 
     async def replay(self, call: Call) -> Reply:
-        payload = self._new_payload(call)
         letter = await self._desk.of(call).find_letter(_id(call))
+        task = None
+        if call.body.payload is not UNSET:
+            task = (await self._desk.of(call).find_job(letter.job_id)).definition.task
+        payload = await self._new_payload(call, task)
         backend = self._desk.changing(call, str(letter.run_id), reason=call.body.reason)
         again = await backend.replay(letter, payload=payload)
         return run_reply(await self._desk.of(call).find_run(again), call, status=201)
@@ -152,9 +167,9 @@ class Runs:
         discarded = await backend.discard(letter.run_id, reason=call.body.reason)
         return json_reply(shapes.Discarded(discarded=discarded))
 
-    def _new_payload(self, call: Call) -> str | None:
+    async def _new_payload(self, call: Call, task: str | None) -> str | None:
         payload = None if call.body.payload is UNSET else written(call.body.payload)
-        self._checks.payload(payload, call.body.payload)
+        await self._checks.payload(call.principal, task, payload, call.body.payload, "payload")
         return payload
 
     async def _find(self, call: Call) -> RunView:

@@ -11,13 +11,16 @@ from uuid import UUID
 
 from mainspring.api.auth import Authenticator
 from mainspring.api.limits import Limiter, limit_headers, payer, refusal
-from mainspring.domain.access import DEFAULT_TENANT, Principal, read_role
+from mainspring.domain.access import CLUSTER_KEY, DEFAULT_TENANT, KEY, Principal, read_role
+from mainspring.domain.asking import Change
 from mainspring.domain.errors import Forbidden, NotFound, Unauthenticated
 from mainspring.domain.gcra import Rate
+from mainspring.domain.job import JobState
 from mainspring.domain.tenants import Quotas
 from mainspring.environment import Environment
 from mainspring.service import Stop
 from mainspring.store import keys, tenants
+from mainspring.store.changes import change_job
 from mainspring.store.database import Database
 
 _LET_IN_FOR: Final = timedelta(seconds=1)  # by the same key, without asking who that is
@@ -25,6 +28,7 @@ _KEPT_FOR: Final = timedelta(seconds=5)
 _TOUCH_EVERY: Final = timedelta(seconds=30)
 _USUAL: Final = Quotas()
 _MOST: Final = 10_000
+_LONGEST_ADDRESS: Final = 100  # what is longer is no address, and not worth remembering
 
 
 class Tenancy:
@@ -45,7 +49,7 @@ class Tenancy:
             return None
         self._used.add(key.id)
         return Principal(
-            subject=f"key:{key.name}",
+            subject=f"{KEY if key.tenant is not None else CLUSTER_KEY}{key.name}",
             tenant=key.tenant or DEFAULT_TENANT,
             role=read_role(key.role),
             cluster=key.tenant is None,
@@ -79,12 +83,22 @@ class Tenancy:
         self._quotas[name] = (self._env.monotonic() + _KEPT_FOR.total_seconds(), quotas)
 
     async def run(self, stop: Stop) -> None:
-        """Write down now and then which keys were used."""
+        """Write down now and then which keys were used, and look after what a deleted tenant has left."""
         while not stop.requested:
             await stop.wait(_TOUCH_EVERY)
             used, self._used = self._used, set()
             if used:
                 await keys.touch_keys(self._db, used)
+            if not stop.requested:
+                await self.sweep()
+
+    async def sweep(self) -> int:
+        """Delete jobs that were made while their tenant was, by a server that had not heard of it; return how many."""
+        left = await tenants.orphans(self._db)
+        gone = Change(state=JobState.DELETED, author="mainspring", reason="its tenant was deleted")
+        for job in left:
+            await change_job(self._db, self._env, job, gone)
+        return len(left)
 
 
 class Gatekeeper:
@@ -101,7 +115,8 @@ class Gatekeeper:
     async def principal(self, headers: Mapping[str, str], peer: str | None) -> Principal:
         authorization, acting_for = headers.get("authorization"), headers.get("mainspring-tenant")
         if authorization is None:
-            _refuse_other_pages(headers)
+            if not self._authenticator.required:
+                _refuse_other_pages(headers)
             return await self._authenticator.principal(None, peer_is_loopback=_on_loopback(peer), acting_for=acting_for)
         now = self._env.monotonic()
         if now >= self._until:
@@ -119,10 +134,10 @@ class Gatekeeper:
             self._let_in[authorization, acting_for] = principal
         return principal
 
-    async def admit(self, principal: Principal, cost: int) -> dict[str, str]:
+    async def admit(self, principal: Principal) -> dict[str, str]:
         quotas = await self._tenancy.quotas(principal.tenant)
         rate = _rate(quotas.requests_per_second, quotas.burst)
-        verdict = await self._limiter.take(payer(principal), rate, min(cost, quotas.burst))
+        verdict = await self._limiter.take(payer(principal), rate, 1)
         if not verdict.allowed:
             raise refusal(verdict)
         return limit_headers(verdict)
@@ -147,11 +162,15 @@ def _refuse_other_pages(headers: Mapping[str, str]) -> None:
         raise Forbidden("without a key this is not open to pages from elsewhere")
 
 
-@lru_cache(maxsize=1_000)
 def _on_loopback(peer: str | None) -> bool:
     if peer is None:  # a unix socket: whoever can open it is here
         return True
+    return len(peer) <= _LONGEST_ADDRESS and _is_loopback(peer)
+
+
+@lru_cache(maxsize=1_000)
+def _is_loopback(address: str) -> bool:
     try:
-        return ip_address(peer).is_loopback
+        return ip_address(address).is_loopback
     except ValueError:
         return False

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mainspring.api.jose import NotStrict, VerifyingKey, read_object, unpadded
 from mainspring.config.settings import AuthSettings
-from mainspring.domain.access import DEFAULT_TENANT, Principal, read_role
+from mainspring.domain.access import CLUSTER_KEY, DEFAULT_TENANT, KEY, Principal, read_role
 from mainspring.domain.errors import InvalidRequest, Unauthenticated
 from mainspring.environment import Environment
 
@@ -191,8 +191,11 @@ class Tokens:
             role = read_role(claims.get(rules.role_claim))
         except InvalidRequest as error:
             raise NotStrict(rules.role_claim) from error
+        subject = _name(claims.get("sub"))
+        if subject.startswith((KEY, CLUSTER_KEY)):
+            raise NotStrict("a subject that only a key has")
         return Principal(
-            subject=_name(claims.get("sub")),
+            subject=subject,
             tenant=_name(tenant),
             role=role,
             cluster=cluster,

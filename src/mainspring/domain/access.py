@@ -28,6 +28,8 @@ from uuid import UUID
 from mainspring.domain.errors import Forbidden, InvalidRequest
 
 DEFAULT_TENANT: Final = "default"
+KEY: Final = "key:"  # what the subject of an API key begins with, and that of no token
+CLUSTER_KEY: Final = "cluster-key:"  # of one that is no tenant's: a tenant cannot call its own like it
 
 
 class Scope(StrEnum):

@@ -116,13 +116,17 @@ def check_inline(value: Json, at: str = "payload") -> None:
         raise InlineSecret(found.path, why=found.why)
 
 
-@lru_cache(maxsize=4_000)
 def says_secret(name: str) -> bool:
     """Say whether the value of a field with this name is a secret.
 
     >>> [name for name in ("apiKey", "client-secret", "token_count", "author") if says_secret(name)]
     ['apiKey', 'client-secret']
     """
+    return _says_secret(name[-_LONGEST_NAME:])  # what is remembered is short, whatever is sent
+
+
+@lru_cache(maxsize=4_000)
+def _says_secret(name: str) -> bool:
     words = words_of(name)
     while words and words[-1].isdigit():  # password2
         words.pop()

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from mainspring.domain import gcra
 from mainspring.domain.durations import format_duration, parse_duration
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.job import Json
@@ -44,12 +45,14 @@ class Quotas:
             if field.name == "shortest_interval":
                 if not isinstance(value, timedelta) or value <= timedelta(0):
                     raise _refused(field.name, value, "use a length of time, such as 30s")
-            elif type(value) is not int or not _LEAST.get(field.name, 1) <= value <= _HIGHEST:
-                least = _LEAST.get(field.name, 1)
-                raise _refused(field.name, value, f"use a whole number from {least} to {_HIGHEST}")
+                continue
+            least, most = _LEAST.get(field.name, 1), _MOST.get(field.name, _HIGHEST)
+            if type(value) is not int or not least <= value <= most:
+                raise _refused(field.name, value, f"use a whole number from {least} to {most}")
 
 
 _LEAST: Final = {"jobs": 0, "payload_bytes": 0}  # none at all makes sense for these
+_MOST: Final = {"requests_per_second": gcra.MOST, "burst": gcra.MOST}  # what a limiter can count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,7 @@ class Submit(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     job: Definition
     runs: Annotated[tuple[RunRequest, ...], Meta(min_length=1, max_length=LARGEST_BATCH)]
+    reason: Text = ""
 
 
 class Backfill(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -94,6 +95,7 @@ class NewTenant(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     quotas: dict[str, Any] = {}
     note: Text = ""
+    reason: Text = ""
 
 
 class TenantEdit(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -108,10 +110,12 @@ class NewKey(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     role: Role
     expires_at: Instant | None = None
     cluster: bool = False
+    reason: Text = ""
 
 
 class NewSecret(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     value: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    reason: Text = ""
 
 
 class AuditRange(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,7 +176,7 @@ class ExplainQuery(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class VersionsQuery(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 20  # there is no page behind it
+    limit: Limit = 20  # there is no page behind it
 
 
 class LinesQuery(Asked, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from mainspring.domain.asking import Change, JobFilter, LetterFilter, Request, RunFilter
@@ -37,7 +37,7 @@ from mainspring.sdk.looking import over_database
 from mainspring.store import dead_letters, nodes, reading
 from mainspring.store.backfill import Range, backfill
 from mainspring.store.changes import change_job, put_job
-from mainspring.store.database import Database, Note, open_database
+from mainspring.store.database import Connection, Database, Note, open_database
 from mainspring.store.foreign import adapted
 from mainspring.store.hints import Bell
 from mainspring.store.jobs import Definitions, insert_jobs
@@ -48,10 +48,28 @@ from mainspring.store.slots import evidence
 from mainspring.store.submit import AT_ONCE, KeyedRequest, Known, replay_run, submit, submit_in, submit_many
 
 _TRIES: Final = 5  # to submit to a job that is being edited meanwhile
+_MOST_KNOWN: Final = 1_000  # jobs that were submitted to, each with its payload
 _MOVING: Final = tuple(state for state in State if state not in FINAL)
+_Name: TypeAlias = tuple[str, str]  # of a job, and the task that whoever submits to it expects
 
 
-_Asked: TypeAlias = tuple[Job, Sequence[Request], asyncio.Future[list[RunId]]]
+class _Asked(NamedTuple):
+    """Runs that wait to be written together with others of the same job."""
+
+    wanted: Sequence[Request]
+    note: Note | None
+    answer: asyncio.Future[list[RunId]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """The notes of many changes that are made together."""
+
+    notes: Sequence[Note]
+
+    async def write(self, tx: Connection, tenant: str | None) -> None:
+        for note in self.notes:
+            await note.write(tx, tenant)
 
 
 @asynccontextmanager
@@ -79,10 +97,11 @@ class Direct:
         self._bell = bell
         self._tenant = tenant
         self._author = author
-        self._definitions = Definitions(whole=True)
+        self._definitions = Definitions(whole=True, keep=_MOST_KNOWN)
+        self._note: Note | None = None
         self._known: dict[str, Known] = {}
-        self._asked: dict[str, list[_Asked]] = {}
-        self._writing: set[str] = set()  # jobs that somebody is writing runs of
+        self._asked: dict[_Name, list[_Asked]] = {}
+        self._writing: set[_Name] = set()  # jobs that somebody is writing runs of
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_behalf_of(self, author: str, note: Note | None = None) -> Direct:
@@ -90,47 +109,58 @@ class Direct:
         again = copy(self)  # what is known of jobs, and who writes, is shared
         again._author = author  # noqa: SLF001 - it is one of us
         if note is not None:
-            again._db = self._db.noting(note)  # noqa: SLF001
+            again._db, again._note = self._db.noting(note), note  # noqa: SLF001
         return again
+
+    @property
+    def noted(self) -> bool:
+        """Whether the change that this is for was made, by this."""
+        return self._db.noted
 
     async def submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
         """Ask for runs; what is asked for while others are being written is written together, next."""
-        if job.name not in self._writing:
-            self._writing.add(job.name)
+        name = (job.name, job.task)
+        if name not in self._writing:
+            self._writing.add(name)
             try:
-                return await self._submit(job, wanted)
+                return await self._submit(self._db, job, wanted)
             finally:
-                self._next(job.name)
+                self._next(job)
         answer: asyncio.Future[list[RunId]] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(job.name, []).append((job, wanted, answer))
+        self._asked.setdefault(name, []).append(_Asked(wanted, self._note, answer))
         return await answer
 
-    def _next(self, name: str) -> None:
+    def _next(self, job: Job) -> None:
         """Go on with what was asked for meanwhile, if anything was."""
+        name = (job.name, job.task)
         asked = self._asked.pop(name, None)
         if asked is None:
             self._writing.discard(name)
         else:
-            writing = asyncio.create_task(self._write(name, asked))
+            writing = asyncio.create_task(self._write(job, asked))
             self._tasks.add(writing)
             writing.add_done_callback(self._tasks.discard)
 
-    async def _write(self, name: str, asked: Sequence[_Asked]) -> None:
+    async def _write(self, job: Job, asked: Sequence[_Asked]) -> None:
+        notes = [each.note for each in asked if each.note is not None]
+        db = self._db.noting(_Notes(notes)) if notes else self._db
         try:
-            ids = iter(await self._submit(asked[0][0], [one for _, wanted, _ in asked for one in wanted]))
-            for _, wanted, answer in asked:
-                mine = list(islice(ids, len(wanted)))
-                if not answer.done():
-                    answer.set_result(mine)
+            ids = iter(await self._submit(db, job, [one for each in asked for one in each.wanted]))
+            for each in asked:
+                mine = list(islice(ids, len(each.wanted)))
+                if not each.answer.done():
+                    each.answer.set_result(mine)
         except BaseException as error:  # noqa: BLE001 - it is theirs who asked
-            _answer(asked, error)
+            for each in asked:
+                if not each.answer.done():
+                    each.answer.set_exception(error)
         finally:
-            self._next(name)
+            self._next(job)
 
-    async def _submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
+    async def _submit(self, db: Database, job: Job, wanted: Sequence[Request]) -> list[RunId]:
         for _ in range(_TRIES):
             known = await self.known_job(job)
-            ids = await submit(self._db, self._env, known, wanted)
+            ids = await submit(db, self._env, known, wanted)
             if ids is not None:
                 self._bell.ring(known.job.pool)
                 return ids
@@ -165,7 +195,7 @@ class Direct:
     async def known_job(self, job: Job) -> Known:
         """Return the job of that name, as we know it; made now if there is none."""
         known = self._known.get(job.name)
-        if known is None:
+        if known is None or known.job.task != job.task:
             try:
                 view = await self.find_job(job.name)
             except NotFound:
@@ -176,6 +206,8 @@ class Direct:
                 view = await self.find_job(job.name)
             if view.definition.task != job.task:
                 raise Conflict(f'the job "{job.name}" runs task "{view.definition.task}", not "{job.task}"; rename one')
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             known = self._known[job.name] = Known(view.id, view.version, view.definition)
         return known
 
@@ -264,7 +296,7 @@ class Direct:
                 return cancelled
             after = page.next
 
-    async def retry_run(self, run: RunView) -> RunId:
+    async def retry_run(self, run: RunView, *, key: str | None = None) -> RunId:
         if run.state is State.WAITING and await retry_now(self._db, run.id):
             self._bell.ring(run.pool)
             return run.id
@@ -272,7 +304,7 @@ class Direct:
             raise Conflict(f"run {run.id} is {run.state}; it can be retried when it waits or has ended")
         if run.state is State.DEAD:
             return await self.replay(await self.find_letter(run.id), payload=None)
-        again = await replay_run(self._db, self._definitions, self._env, run)
+        again = await replay_run(self._db, self._definitions, self._env, run, key=key)
         self._bell.ring(run.pool)
         return again
 
@@ -307,9 +339,3 @@ class Direct:
 
     def watch(self, *, job: JobId | None, run: UUID | None) -> AsyncGenerator[Event]:
         return over_database(self._db, self._env, self._tenant, job=job, run=run)
-
-
-def _answer(asked: Sequence[_Asked], error: BaseException) -> None:
-    for _, _, answer in asked:
-        if not answer.done():
-            answer.set_exception(error)

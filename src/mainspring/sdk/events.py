@@ -30,13 +30,16 @@ class Told(NamedTuple):
 
 
 async def messages(lines: AsyncIterator[bytes]) -> AsyncIterator[Told]:
-    """Read server-sent events from their lines; comments, and fields that nobody needs, are left out."""
-    kind, id_, data = "message", "", list[str]()
+    """Read server-sent events from their lines; comments, and fields that nobody needs, are left out.
+
+    An id alone is a message without data: from there on nothing is to be missed.
+    """
+    kind, id_, data, named = "message", "", list[str](), False
     async for line in lines:
         if not line:
-            if data:
+            if data or named:
                 yield Told(kind, id_, "\n".join(data))
-            kind, data = "message", []
+            kind, data, named = "message", [], False
             continue
         name, _, value = line.decode(errors="replace").partition(":")
         value = value.removeprefix(" ")
@@ -45,7 +48,7 @@ async def messages(lines: AsyncIterator[bytes]) -> AsyncIterator[Told]:
         elif name == "event":
             kind = value
         elif name == "id":
-            id_ = value
+            id_, named = value, True
 
 
 async def over_http(http: Http, query: Mapping[str, Any]) -> AsyncGenerator[Event]:
@@ -67,7 +70,7 @@ async def over_http(http: Http, query: Mapping[str, Any]) -> AsyncGenerator[Even
                     if told.kind == "end":  # we were too slow, or not welcome any more: the next answer tells
                         break
                     last = told.id or last
-                    if seen.is_new(told.id, told.data):
+                    if told.data and seen.is_new(told.id, told.data):
                         yield _event(told)
         except Unavailable:
             if not opened:

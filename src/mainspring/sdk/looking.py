@@ -42,18 +42,24 @@ class Seen:
 async def over_database(
     db: Database, env: Environment, tenant: str, *, job: JobId | None, run: UUID | None
 ) -> AsyncGenerator[Event]:
-    """Give what happens from now on, for ever; what was over at the first look is no news, what is in motion is."""
+    """Give what happens from now on, for ever; what was over at the first look is no news, what is in motion is.
+
+    Of one run its state is told first, whatever it is.
+    """
+    watched = feed.Watched(tenant, job, run)
     seen, since, first = Seen(), None, True
     while True:
         with suppress(Unavailable):  # while the database is away nothing happens either
-            since = since or await feed.now(db)
-            async with aclosing(feed.happened(db, tenant, since - feed.BEHIND, job=job, run=run)) as pages:
+            horizon = await feed.horizon(db)
+            for found in await feed.ending(db, watched) if first else ():
+                seen.is_new(found.id, found.state)
+                yield event_of(found)
+            async with aclosing(feed.happened(db, watched, since or horizon)) as pages:
                 async for page in pages:
                     for found in page:
                         if seen.is_new(found.id, found.state) and (found.moving or not first):
                             yield event_of(found)
-                        since = max(since, found.at)
-            first = False
+            since, first = max(since or horizon, horizon), False
         await env.sleep(_LOOK_EVERY)
 
 

@@ -154,12 +154,25 @@ class Database:
         Raises:
             StoreUnavailable: the database went away; if that was during COMMIT nobody knows whether it was done.
         """
+        note = self._note
+        if note is not None:
+            note.due = not note.written
         async with self._begun() as connection:
             yield connection
-            if self._note is not None and not self._note.written:
-                await self._note.note.write(connection, self.tenant)
+            if note is not None and note.due:
+                await note.note.write(connection, self.tenant)
+        if note is not None and note.due:
+            note.written = True
+
+    @property
+    def noted(self) -> bool:
+        """Whether the change was made that is to be noted."""
+        return self._note is not None and self._note.written
+
+    def nothing_done(self) -> None:
+        """Say of the transaction that is open that it found nothing to change: then there is nothing to note either."""
         if self._note is not None:
-            self._note.written = True
+            self._note.due = False
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -204,6 +217,7 @@ class _Once:
 
     note: Note
     written: bool = False
+    due: bool = False  # with the transaction that is open
 
 
 @asynccontextmanager

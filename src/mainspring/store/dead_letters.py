@@ -70,11 +70,15 @@ async def replay(db: Database, definitions: Definitions, letter: DeadLetter, *, 
     async with db.transaction() as tx:
         known, now = await lock_known(tx, definitions, letter.job_id)
         again = run_id(letter.job_id, Kind.REPLAY, f"{letter.run_id}/1", at=letter.slot)
-        if await tx.fetchval(_SQL["close_replayed"], letter.run_id, again) is None:
-            return await _replayed_as(db, letter)
-        own = payload if payload is not None else _written(letter)
-        planned = Planned(again, Kind.REPLAY, letter.slot, now, known.job.priority * AGEING, None, own)
-        await write_runs(tx, known, [planned], now)
+        closed = await tx.fetchval(_SQL["close_replayed"], letter.run_id, again) is not None
+        if closed:
+            own = payload if payload is not None else _written(letter)
+            planned = Planned(again, Kind.REPLAY, letter.slot, now, known.job.priority * AGEING, None, own)
+            await write_runs(tx, known, [planned], now)
+        else:
+            db.nothing_done()
+    if not closed:
+        return await _replayed_as(db, letter)
     await free_lane(db, letter.job_id)
     return again
 
@@ -93,7 +97,10 @@ def _written(letter: DeadLetter) -> str | None:
 async def discard(db: Database, tenant: str, run: UUID, *, reason: str = "") -> bool:
     """Close a letter for good; return whether it was open."""
     async with db.transaction() as tx:
-        return await tx.fetchval(_SQL["close_discarded"], tenant, run, reason) is not None
+        closed = await tx.fetchval(_SQL["close_discarded"], tenant, run, reason) is not None
+        if not closed:
+            db.nothing_done()
+    return closed
 
 
 def _letter(row: asyncpg.Record) -> DeadLetter:

@@ -1,15 +1,15 @@
 """The feed: what has just happened to a tenant's runs and jobs, for those who look on.
 
-Read again and again from a moment ago: a row is stamped before its transaction commits, so the newest may appear behind
+Read again and again from the horizon: a row is stamped before its transaction commits, so the newest may appear behind
 one that is known already. Whoever reads drops what he has seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from mainspring.domain.ids import JobId
@@ -18,7 +18,8 @@ from mainspring.store.database import Database
 from mainspring.store.queries import queries
 
 _SQL = queries("feed")
-BEHIND: Final = timedelta(seconds=3)  # longer than any settle holds its transaction open
+BEHIND: Final = timedelta(seconds=3)  # for transactions of roles whose activity ours may not see
+LONGEST: Final = timedelta(seconds=15)  # nobody waits longer for a transaction: the server ends ours before
 _MOST: Final = 2_000  # in a page
 _LAST: Final = UUID(int=(1 << 128) - 1)  # nothing of an instant comes after it
 
@@ -41,40 +42,71 @@ async def now(db: Database) -> datetime:
     return at
 
 
-async def happened(
-    db: Database, tenant: str, since: datetime, *, job: JobId | None = None, run: UUID | None = None
-) -> AsyncGenerator[list[Happened]]:
-    """Yield what happened after an instant, oldest first, in pages; of one job or run also what is in motion.
+async def horizon(db: Database) -> datetime:
+    """Return an instant before which nothing appears any more that is not there when this is asked.
+
+    Not through a tenant's own role, from which the server hides what others are doing.
+    """
+    async with db.connection() as connection:
+        at: datetime = await connection.fetchval(_SQL["horizon"], BEHIND, LONGEST)
+    return at
+
+
+class Watched(NamedTuple):
+    """What somebody looks at: all of a tenant, or one job's or one run's states alone."""
+
+    tenant: str
+    job: JobId | None = None
+    run: UUID | None = None
+    changes: bool = True  # of a tenant, also who changes what
+
+    @property
+    def all(self) -> bool:
+        return self.job is None and self.run is None
+
+
+async def happened(db: Database, watched: Watched, since: datetime) -> AsyncGenerator[list[Happened]]:
+    """Yield what happened after an instant, oldest first, in pages; of one job or run also what is in motion, last.
 
     Whoever stops after a page has all that happened up to its end.
     """
-    after = (since, _LAST)
-    moving = await _moving(db, tenant, job, run)
+    tenant, after, ended = watched.tenant, (since, _LAST), set[UUID]()
+    moving = await _moving(db, watched)
     while True:
+        changes: Sequence[Mapping[str, Any]] = ()
         async with db.connection() as connection:
-            runs = await connection.fetch(_SQL["settled"], tenant, after[0], _MOST, job, run, after[1])
-            changes = (
-                [] if run is not None else await connection.fetch(_SQL["changes"], tenant, after[0], _MOST, after[1])
-            )
+            runs = await connection.fetch(_SQL["settled"], tenant, after[0], _MOST, watched.job, watched.run, after[1])
+            if watched.all and watched.changes:
+                changes = await connection.fetch(_SQL["changes"], tenant, after[0], _MOST, after[1])
         full = [(rows[-1]["at"], rows[-1]["id"]) for rows in (runs, changes) if len(rows) == _MOST]
         found = [*map(_of_run, runs), *map(_of_change, changes)]
         if full:
             after = min(full)  # beyond it one of the two has more than this page holds
             found = [each for each in found if (each.at, each.id) <= after]
-        yield sorted([*moving, *found], key=lambda each: (each.at, each.id))
-        moving = []
+        found.sort(key=lambda each: (each.at, each.id))
+        ended.update(each.id for each in found)
         if not full:
+            yield [*found, *(each for each in moving if each.id not in ended)]
             return
+        yield found
 
 
-async def _moving(db: Database, tenant: str, job: JobId | None, run: UUID | None) -> list[Happened]:
-    if run is None and job is None:
+async def ending(db: Database, watched: Watched) -> list[Happened]:
+    """Return how the run that is looked at ended, if it has, however long ago."""
+    if watched.run is None:
         return []
     async with db.connection() as connection:
-        if run is not None:
-            rows = await connection.fetch(_SQL["moving_run"], tenant, run)
+        return [_of_run(row) for row in await connection.fetch(_SQL["ended_run"], watched.tenant, watched.run)]
+
+
+async def _moving(db: Database, watched: Watched) -> list[Happened]:
+    if watched.all:
+        return []
+    async with db.connection() as connection:
+        if watched.run is not None:
+            rows = await connection.fetch(_SQL["moving_run"], watched.tenant, watched.run)
         else:
-            rows = await connection.fetch(_SQL["moving_of_job"], tenant, job, _MOST)
+            rows = await connection.fetch(_SQL["moving_of_job"], watched.tenant, watched.job, _MOST)
     return [_of_run(row) for row in rows]
 
 

@@ -30,8 +30,8 @@ _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 class Entry:
     """One change that somebody made."""
 
-    action: str  # a noun and a verb: "job.pause"
-    subject: str  # what it was done to: "job/nightly"
+    action: str  # a noun and a verb, as the route is called: "jobs.pause"
+    subject: str  # what it was done to: "nightly"
     before: Json = None  # None: there was nothing, or it does not matter
     after: Json = None
     reason: str = ""

@@ -97,7 +97,10 @@ async def pause_pool(db: Database, pool: str, *, author: str, reason: str) -> No
 async def resume_pool(db: Database, pool: str) -> bool:
     """Let a pool go on; return whether it was paused."""
     async with db.transaction() as tx:
-        return await tx.fetchval(_SQL["resume_pool"], pool) is not None
+        paused = await tx.fetchval(_SQL["resume_pool"], pool) is not None
+        if not paused:
+            db.nothing_done()
+    return paused
 
 
 async def retire(db: Database, node: NodeId) -> None:

@@ -318,9 +318,12 @@ def _encoded(place: str) -> str:
 
 def _decoded(cursor: str) -> str:
     try:
-        return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except ValueError:
         raise _no_cursor(cursor) from None
+    if "\0" in text:  # which no text in Postgres has
+        raise _no_cursor(cursor)
+    return text
 
 
 def page_of(found: Sequence[_T], limit: int, place: Callable[[_T], tuple[datetime, UUID]]) -> Page[_T]:
@@ -338,8 +341,8 @@ def place_of(cursor: str | None) -> tuple[datetime, UUID]:
         return _LATEST, _HIGHEST
     try:
         at, last = _decoded(cursor).split(" ")
-        return datetime.fromisoformat(at), UUID(last)
-    except ValueError:
+        return datetime.fromisoformat(at).astimezone(UTC), UUID(last)
+    except (ValueError, OverflowError):
         raise _no_cursor(cursor) from None
 
 

@@ -52,4 +52,7 @@ async def cancels_asked(db: Database, worker: NodeId) -> list[RunId]:
 async def retry_now(db: Database, run_id: RunId) -> bool:
     """Let a run that waits for its next attempt have it at once; return whether it was waiting."""
     async with db.transaction() as tx:
-        return await tx.fetchval(_SQL["retry_now"], run_id) is not None
+        waited = await tx.fetchval(_SQL["retry_now"], run_id) is not None
+        if not waited:
+            db.nothing_done()
+    return waited

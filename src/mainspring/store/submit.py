@@ -73,6 +73,8 @@ async def submit(db: Database, env: Environment, known: Known, requests: Sequenc
     one_statement = not known.exclusive and not db.pooled
     async with db.statement() if one_statement else db.transaction() as tx:
         ids = await submit_in(tx, env, known, requests)
+        if ids is None:
+            db.nothing_done()
     if ids is not None and known.exclusive:
         await free_lane(db, known.id)
     return ids
@@ -249,18 +251,23 @@ def _expires_in(job: Job) -> timedelta | None:
     return min((limit for limit in (job.deadline, job.wait_timeout) if limit is not None), default=None)
 
 
-async def replay_run(db: Database, definitions: Definitions, env: Environment, run: RunView) -> RunId:
-    """Run again what has ended, with the same slot and payload and a fresh budget: a new run each time it is asked for.
+async def replay_run(
+    db: Database, definitions: Definitions, env: Environment, run: RunView, *, key: str | None = None
+) -> RunId:
+    """Run again what has ended, with the same slot and payload and a fresh budget; with a key, once for that key.
 
     Raises:
         NotFound: its job was deleted.
     """
+    again = run_id(run.job_id, Kind.REPLAY, f"{run.id}/{key or env.new_id().hex}", at=run.slot)
     async with db.transaction() as tx:
         known, now = await lock_known(tx, definitions, run.job_id)
-        again = run_id(run.job_id, Kind.REPLAY, f"{run.id}/{env.new_id().hex}", at=run.slot)
-        payload = None if run.payload is None else json.dumps(run.payload)
-        planned = Planned(again, Kind.REPLAY, run.slot, now, known.job.priority * AGEING, None, payload)
-        await write_runs(tx, known, [planned], now)
+        if key is None or await tx.fetch(_SQL["take_keys"], run.job_id, now, [f"{run.id}/{key}"], [again]):
+            payload = None if run.payload is None else json.dumps(run.payload)
+            planned = Planned(again, Kind.REPLAY, run.slot, now, known.job.priority * AGEING, None, payload)
+            await write_runs(tx, known, [planned], now)
+        else:
+            db.nothing_done()
     if known.exclusive:
         await free_lane(db, run.job_id)
     return again

@@ -9,6 +9,7 @@ import asyncpg
 
 from mainspring.domain.access import DEFAULT_TENANT
 from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.ids import JobId
 from mainspring.domain.tenants import (
     Quotas,
     Tenant,
@@ -112,6 +113,12 @@ async def jobs_of(tx: Connection, name: str, *, most: int = _MANY) -> int:
     """Return how many jobs a tenant has, counted up to ``most``."""
     counted: int = await tx.fetchval(_SQL["jobs_left"], name, most)
     return counted
+
+
+async def orphans(db: Database, *, limit: int = _MANY) -> list[JobId]:
+    """Return jobs whose tenant was deleted."""
+    async with db.connection() as connection:
+        return [JobId(row["id"]) for row in await connection.fetch(_SQL["orphans"], limit)]
 
 
 async def _refuse_to_delete(tx: Connection, name: str) -> None:
