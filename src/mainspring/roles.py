@@ -35,6 +35,7 @@ from mainspring.store.fire import fire
 from mainspring.store.hints import Ear
 from mainspring.store.history import make_partitions
 from mainspring.store.jobs import Definitions, put_missing
+from mainspring.store.log import Entry
 from mainspring.store.migrations import migrate
 from mainspring.store.reading import last_success
 from mainspring.store.secrets import (
@@ -355,20 +356,25 @@ async def open_secrets(dsn: str, settings: Settings) -> AsyncIterator[Drawer]:
 
 
 class Drawer:
-    """The secrets of tenants, for whoever keeps them: a key is needed only where something is sealed."""
+    """The secrets of tenants, for whoever keeps them: a key is needed only where something is sealed.
+
+    What is changed is in the log of the tenant, as it is over HTTP.
+    """
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
         self._settings = settings
 
     async def put(self, tenant: str, name: str, value: str, *, author: str) -> SecretView:
-        return await put_secret(self._db, tenant, name, value, sealer_of(self._settings), author=author)
+        db = self._db.noting(Entry(action="secrets.put", subject=name, actor=author, tenant=tenant))
+        return await put_secret(db, tenant, name, value, sealer_of(self._settings), author=author)
 
     async def list(self, tenant: str) -> Sequence[SecretView]:
         return await list_secrets(self._db, tenant)
 
-    async def delete(self, tenant: str, name: str) -> int:
-        return await delete_secret(self._db, tenant, name)
+    async def delete(self, tenant: str, name: str, *, author: str) -> int:
+        db = self._db.noting(Entry(action="secrets.delete", subject=name, actor=author, tenant=tenant))
+        return await delete_secret(db, tenant, name)
 
     def rotate(self) -> AsyncIterator[Rotated]:
         return rotate_secrets(self._db, sealer_of(self._settings))

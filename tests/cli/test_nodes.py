@@ -90,9 +90,9 @@ def test_a_scheduler_and_a_worker_apart_fire_run_and_drain(dsn: str, home: Path)
         with Client.sync(dsn) as client:
             run = client.submit(double, 21)
             assert run.result(timeout=30) == 42
-            nodes = {node.role: node for node in client.workers()}
+            nodes = {node.role: node for node in client.workers.list()}
 
-            client.stop_worker(nodes["worker"].id)
+            client.workers.stop(nodes["worker"].id)
         assert worker.communicate(timeout=30)[1] == ""
         assert worker.returncode == 0
         assert ends(scheduler, signal.SIGTERM) == (0, "")

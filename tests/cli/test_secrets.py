@@ -88,6 +88,18 @@ def test_a_secret_is_deleted(keyed: Shell) -> None:
     keyed.refused("secrets", "delete", "smtp", status=3, because='there is no secret "smtp"')
 
 
+def test_what_was_done_to_a_secret_is_in_the_log_without_it(keyed: Shell) -> None:
+    keyed("secrets", "put", "smtp", "--tenant", "acme", stdin=io.StringIO(VALUE))
+    keyed.good("secrets", "delete", "smtp", "--tenant", "acme")
+
+    log = keyed.ledger(lambda ledger: ledger.rows("SELECT * FROM changes ORDER BY at"))
+    assert [(entry["tenant"], entry["action"], entry["subject"]) for entry in log] == [
+        ("acme", "secrets.put", "smtp"),
+        ("acme", "secrets.delete", "smtp"),
+    ]
+    assert VALUE not in str(log)
+
+
 def test_rotating_takes_a_new_key_into_use(keyed: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         keyed("secrets", "put", name, stdin=io.StringIO(VALUE))

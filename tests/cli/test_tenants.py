@@ -41,8 +41,9 @@ def test_a_tenant_from_beginning_to_end(shell: Shell) -> None:
     assert "acme" in shell.good("tenants", "list", "--deleted").out
 
     log = logged(shell)
-    assert [entry["action"].partition(".")[2] for entry in log] == ["create", "edit", "suspend", "resume", "delete"]
-    assert {(entry["tenant"], entry["subject"]) for entry in log} == {("acme", "tenant/acme")}
+    assert [entry["action"].partition(".")[2] for entry in log] == ["create", "edit", "edit", "edit", "delete"]
+    assert [entry["after"] for entry in log[2:4]] == ['{"state": "suspended"}', '{"state": "active"}']
+    assert {(entry["tenant"], entry["subject"]) for entry in log} == {(None, "acme")}
     assert [entry["reason"] for entry in log] == ["", "asked", "unpaid", "", ""]
     assert '"jobs": 5' in log[1]["before"]
     assert '"jobs": 7' in log[1]["after"]
@@ -60,7 +61,7 @@ def test_what_can_go_wrong_with_a_tenant(shell: Shell) -> None:
     shell.refused("tenants", "create", "b", "--quota", "jbs=5", status=2, because='there is no quota "jbs"')
     shell.refused("tenants", "create", "b", "--quota", "jobs=many", status=2, because="use a whole number")
     shell.refused("tenants", "delete", "acme", "--yes", status=4, because='tenant "acme" has 1 job left')
-    assert [entry["action"] for entry in logged(shell)] == ["tenant.create"], "what was refused is not in the log"
+    assert [entry["action"] for entry in logged(shell)] == ["tenants.create"], "what was refused is not in the log"
 
 
 def test_deleting_asks_first(shell: Shell) -> None:
@@ -103,8 +104,8 @@ def test_a_key_is_shown_once_and_lets_somebody_in_until_it_is_revoked(shell: She
     assert "revoked" in shell.good("keys", "list", "--all", "--revoked").out
     log = logged(shell)[1:]
     assert [(entry["tenant"], entry["action"], entry["subject"]) for entry in log] == [
-        ("acme", "key.create", "key/ci"),
-        ("acme", "key.revoke", "key/ci"),
+        ("acme", "keys.create", "ci"),
+        ("acme", "keys.revoke", "ci"),
     ]
     assert text[3:20] not in str(log)
 

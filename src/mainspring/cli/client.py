@@ -1,4 +1,4 @@
-"""What commands over the SDK share: a client on a database or a server, the form of the answer, and looking again."""
+"""What commands that ask share: a database or a server to ask, the form of the answer, and looking again."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ import io
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
 from mainspring.cli import render
-from mainspring.cli.database import database_options, ledger_at, named_dsn, needs_database
+from mainspring.cli.database import database_options, ledger_at
 from mainspring.cli.general import general_options
 from mainspring.cli.params import Seconds
 from mainspring.cli.printing import NotSent, start_printing
 from mainspring.cli.render import FORMS, Rendered
-from mainspring.sdk.addresses import KEY, URL, Place
+from mainspring.sdk.addresses import KEY, URL, Place, checked_url
 from mainspring.sdk.client import Client
 from mainspring.service import run
 
+if TYPE_CHECKING:
+    from mainspring.sdk.session import Through
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_Ask: TypeAlias = Callable[[Client], Awaitable[Rendered | None]]
-_PLACE: Final = "mainspring.place"  # where the context of a command keeps where its client is
+_Ask: TypeAlias = Callable[[Any], Awaitable[Rendered | None]]
+_Asks: TypeAlias = Callable[..., Awaitable[Rendered | None]]
+_PLACE: Final = "mainspring.place"  # where the context of a command keeps what it asks
 _CONNECTIONS: Final = 4  # a command asks one thing at a time
 _BROKEN_PIPE: Final = 141  # what a shell says of a program that SIGPIPE ended
 
@@ -42,7 +46,7 @@ def output_option(*forms: str) -> Callable[[_Command], _Command]:
 
 
 def watch_option(command: _Command) -> _Command:
-    """Add ``--watch``; :func:`with_client` knows what to do about it."""
+    """Add ``--watch``; :func:`asking` knows what to do about it."""
     return click.option(
         "--watch",
         is_flag=False,
@@ -61,9 +65,32 @@ class _Asked:
     data_dir: Path | None
     url: str | None
     key: str | None = field(repr=False)
-    tenant: str | None
     insecure: bool
     curl: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What a command asks, and for whom."""
+
+    place: Place
+    tenant: str | None  # None: the default one; of a server, that of the key
+    insecure: bool
+    through: Through | None = None  # what every request to a server passes on its way
+
+    def client(self) -> Client:
+        return Client(
+            self.place.address,
+            key=self.place.key,
+            tenant=self.tenant,
+            author=author_here(),
+            connections=_CONNECTIONS,
+            insecure=self.insecure,
+            through=self.through,
+        )
+
+
+Opening: TypeAlias = Callable[[Where], AbstractAsyncContextManager[Any]]
 
 
 def server_options(command: _Command) -> _Command:
@@ -75,37 +102,62 @@ def server_options(command: _Command) -> _Command:
     )
 
 
-def with_client(command: Callable[..., Awaitable[Rendered | None]]) -> Callable[..., None]:
-    """Open a client for the command, and write its answer in the form asked for."""
+def asking(
+    opening: Opening, *, tenant: str | None = "Whose jobs.  [default: default, or that of the key]"
+) -> Callable[[_Asks], Callable[..., None]]:
+    """Open what the command asks, and write its answer in the form asked for.
 
+    Args:
+        opening: gives the command its first argument, on a database or on a server.
+        tenant: what ``--tenant`` stands for; None: there is no such option, as this belongs to no tenant.
+    """
+
+    def decorate(command: _Asks) -> Callable[..., None]:
+        wrapped = _wrapped(command, opening)
+        if not any(parameter.name == "output" for parameter in getattr(command, "__click_params__", ())):
+            wrapped = output_option()(wrapped)
+        if tenant is not None:
+            wrapped = click.option("--tenant", envvar="MAINSPRING_TENANT", help=tenant)(wrapped)
+        return database_options(server_options(wrapped))
+
+    return decorate
+
+
+with_client = asking(Where.client)
+
+
+def _wrapped(command: _Asks, opening: Opening) -> Callable[..., None]:
     @wraps(command)
     def wrapped(
         *,
         dsn: str | None,
         data_dir: Path | None,
         url: str | None,
-        tenant: str | None,
         output: str,
         insecure: bool,
         curl: bool,
+        tenant: str | None = None,
         watch: timedelta | None = None,
-        **asked: Any,
+        **given: Any,
     ) -> None:
-        ask: _Ask = partial(command, **asked)
+        ask: _Ask = partial(command, **given)
         general = general_options()
-        where = _Asked(
+        asked = _Asked(
             dsn=dsn,
             data_dir=data_dir,
-            url=url or general.url,
+            url=general.url if url is None else url,
             key=general.key,
-            tenant=tenant,
             insecure=insecure or general.insecure,
             curl=curl or general.curl,
         )
-        with _ledger(where) as place, _pipe_may_break():
+        with _ledger(asked) as place, _pipe_may_break():
             click.get_current_context().meta[_PLACE] = place
+            where = Where(place=place, tenant=tenant, insecure=asked.insecure)
             try:
-                status = run(_answer(place, where, ask, output, watch))
+                if asked.curl:
+                    status = run(_print_requests(where, opening, ask))
+                else:
+                    status = run(_answer(opening(where), ask, output, watch))
             except KeyboardInterrupt:
                 if watch is None:
                     raise
@@ -113,12 +165,7 @@ def with_client(command: Callable[..., Awaitable[Rendered | None]]) -> Callable[
         if status:
             sys.exit(status)
 
-    if not any(parameter.name == "output" for parameter in getattr(command, "__click_params__", ())):
-        wrapped = output_option()(wrapped)
-    wrapped = click.option(
-        "--tenant", envvar="MAINSPRING_TENANT", help="Whose jobs.  [default: default, or that of the key]"
-    )(wrapped)
-    return database_options(server_options(wrapped))
+    return wrapped
 
 
 @contextmanager
@@ -127,9 +174,9 @@ def _ledger(asked: _Asked) -> Iterator[Place]:
     on_database = asked.dsn is not None or asked.data_dir is not None
     if asked.url is not None and on_database:
         raise click.UsageError("give --url or a database, not both")
-    url = asked.url or (None if on_database else os.environ.get(URL))
-    if url:
-        yield Place(url, asked.key or os.environ.get(KEY) or None)
+    url = asked.url if asked.url is not None or on_database else os.environ.get(URL) or None
+    if url is not None:  # also an empty one, of a variable that is not set: it must not mean the database
+        yield Place(checked_url(url, insecure=asked.insecure), asked.key or os.environ.get(KEY) or None)
         return
     for option, given in (("--key", asked.key), ("--curl", asked.curl), ("--insecure", asked.insecure)):
         if given:
@@ -138,23 +185,10 @@ def _ledger(asked: _Asked) -> Iterator[Place]:
         yield Place(dsn)
 
 
-def dsn_in_use() -> str:
-    """Return the database of this command: the one its client speaks to, or that of the settings beside a server.
-
-    Raises:
-        InvalidRequest: only a server is named.
-    """
+def dsn_in_use() -> str | None:
+    """Return the database of this command; None: it asks a server, and no database behind its back."""
     place: Place = click.get_current_context().meta[_PLACE]
-    dsn = named_dsn(None, None) if place.served else place.address
-    if dsn is None:
-        raise needs_database()
-    return dsn
-
-
-def asks_a_server() -> bool:
-    """Return whether the client of this command speaks to a server."""
-    place: Place = click.get_current_context().meta[_PLACE]
-    return place.served
+    return None if place.served else place.address
 
 
 def form_asked_for() -> str:
@@ -170,52 +204,39 @@ def author_here() -> str:
         return f"uid {os.getuid()}"
 
 
-async def _answer(place: Place, asked: _Asked, ask: _Ask, form: str, every: timedelta | None) -> int:
-    if asked.curl:
-        return await _print_requests(place, asked, ask)
-    async with _client(place, asked) as client:
+async def _answer(opened: AbstractAsyncContextManager[Any], ask: _Ask, form: str, every: timedelta | None) -> int:
+    async with opened as asked:
         if every is not None:
-            await _watch(client, ask, form, every)
-        answer = await ask(client)
+            await _watch(asked, ask, form, every)
+        answer = await ask(asked)
         if answer is None:
             return 0
         render.write(answer, form)
         return answer.exit_status
 
 
-def _client(place: Place, asked: _Asked, **more: Any) -> Client:
-    return Client(
-        place.address,
-        key=place.key,
-        tenant=asked.tenant,
-        author=author_here(),
-        connections=_CONNECTIONS,
-        insecure=asked.insecure,
-        **more,
-    )
-
-
-async def _print_requests(place: Place, asked: _Asked, ask: _Ask) -> int:
+async def _print_requests(where: Where, opening: Opening, ask: _Ask) -> int:
     """Print what would be sent, and only that."""
     from mainspring.cli.curl import Curl  # noqa: PLC0415 - an HTTP client comes with it
 
+    assert where.place.served, "a database is sent no requests that could be held back"
     start_printing()
-    printing = Curl(keyed=place.key is not None)
+    printing = Curl(keyed=where.place.key is not None)
     with redirect_stdout(io.StringIO()):
         try:
-            async with _client(place, asked, through=printing) as client:
-                await ask(client)
+            async with opening(replace(where, through=printing)) as asked:
+                await ask(asked)
         except NotSent:
             pass
     return 0
 
 
-async def _watch(client: Client, ask: _Ask, form: str, every: timedelta) -> None:
+async def _watch(asked: Any, ask: _Ask, form: str, every: timedelta) -> None:
     """Write what has changed, for ever; at a terminal, a table in place of the last one."""
     seen: dict[str, str] = {}
     first = True
     while True:
-        answer = await ask(client)
+        answer = await ask(asked)
         assert answer is not None, "what is watched has an answer"
         now = {str(item.get(answer.key)): render.compact(item) for item in answer.items}
         if form == render.NDJSON:

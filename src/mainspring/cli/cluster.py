@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from mainspring.cli import render
-from mainspring.cli.client import asks_a_server, dsn_in_use, watch_option, with_client
+from mainspring.cli.client import dsn_in_use, watch_option, with_client
 from mainspring.cli.render import Rendered
 from mainspring.cli.workers import liveness
 from mainspring.domain.views import NodeView
@@ -37,7 +37,8 @@ async def show(client: Client) -> Rendered:
     mainspring cluster show -o json
     """
     nodes = await client.workers.list()
-    held = [] if asks_a_server() else await leases_at(dsn_in_use())
+    dsn = dsn_in_use()
+    held = [] if dsn is None else await leases_at(dsn)
     items = [
         {**render.plain(node), "shards": [], "leases": [lease.name for lease in held if lease.node == node.id]}
         for node in nodes

@@ -5,10 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from mainspring.cli.general import offline
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
+@offline
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that makes a shell complete commands and options.
 

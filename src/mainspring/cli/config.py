@@ -10,6 +10,7 @@ import click
 from mainspring.cli import render
 from mainspring.cli.client import output_option
 from mainspring.cli.database import config_option, loaded
+from mainspring.cli.general import offline
 from mainspring.cli.render import Rendered
 from mainspring.config import Problem
 
@@ -28,6 +29,7 @@ def config() -> None:
 @config.command()
 @config_option
 @output_option()
+@offline
 def check(*, output: str) -> None:
     """List everything that is wrong with the settings, at once, with what to do about it. Exits with 2 on errors.
 
@@ -54,6 +56,7 @@ def _draw_problems(problems: tuple[Problem, ...]) -> None:
 @config_option
 @click.option("--sources", is_flag=True, help="Say where each value comes from.")
 @output_option()
+@offline
 def show(*, sources: bool, output: str) -> None:
     """Show every setting as it is in effect; secrets are masked.
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import click
 
 from mainspring.cli import render
+from mainspring.cli.general import offline
 from mainspring.cli.params import Duration, Instant
 from mainspring.domain.errors import InvalidRequest, MainspringError
 from mainspring.domain.fields import Dialect
@@ -131,6 +132,7 @@ def cron() -> None:
 @_schedule_options
 @click.option("--count", "-n", type=click.IntRange(1, 100_000), default=10, show_default=True)
 @_output_options
+@offline
 def next_slots(asked: Asked, *, count: int, output: str, as_json: bool) -> None:
     """List the next instants, in local time and UTC, with notes where the clock changes.
 
@@ -149,6 +151,7 @@ def next_slots(asked: Asked, *, count: int, output: str, as_json: bool) -> None:
 @cron.command()
 @_schedule_options
 @_output_options
+@offline
 def explain(asked: Asked, *, output: str, as_json: bool) -> None:
     """Say in one English sentence what a schedule means.
 
@@ -175,6 +178,7 @@ def explain(asked: Asked, *, output: str, as_json: bool) -> None:
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 if there is anything to report.")
 @_output_options
+@offline
 def lint(asked: Asked, *, at_least_apart: timedelta, strict: bool, output: str, as_json: bool) -> None:
     """Warn of what is legal and probably not meant, with the dates concerned.
 
@@ -204,6 +208,7 @@ def lint(asked: Asked, *, at_least_apart: timedelta, strict: bool, output: str, 
     show_default=True,
 )
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone to begin with.")
+@offline
 def play(dialect: str, tz: str) -> None:
     """Try schedules out: type one, see what it means, when it fires and what to look out for.
 

@@ -1,11 +1,12 @@
 """``--curl``: the requests of a command, as curl commands.
 
-Reads are sent, for what comes next may depend on them; changes are not. The key stays in the environment: what is
-printed can be pasted into a ticket.
+Reads are sent, for what comes next may depend on them; changes are not. What is printed can go into a ticket: the key
+stays in the environment, and a body that holds a secret is read from standard input.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from typing import Final
@@ -16,15 +17,24 @@ import msgspec
 from mainspring.cli.printing import NotSent
 from mainspring.domain.access import DEFAULT_TENANT
 from mainspring.domain.errors import Unavailable
-from mainspring.rest.routes import BY_NAME, PREFIX
+from mainspring.rest.routes import BY_NAME, PREFIX, ROUTES
 from mainspring.rest.shapes import MeAnswer
 from mainspring.sdk.session import Incoming, Outgoing, Send
 
 _KEY: Final = '-H "Authorization: Bearer $MAINSPRING_KEY"'  # in double quotes: the shell puts it in
 _ASKED: Final = "# the server was asked what comes before the last request, as that depends on it; nothing was changed"
+_UNSAID: Final = (
+    """# the value is not printed: curl reads the body from standard input, {"value": "…"}; to make it of a file:\n"""
+    """#   jq -Rs '{value: rtrimstr("\\n")}' FILE"""
+)
 _LEFT_OUT: Final = ("Accept",)
 _WHO: Final = f"{PREFIX}{BY_NAME['me.get'].path}"
 _NOBODY: Final = msgspec.json.encode(MeAnswer(subject="", tenant=DEFAULT_TENANT, role="", cluster=False, scopes=()))
+_HIDING: Final = tuple(
+    (route.method, re.compile(re.escape(PREFIX) + re.sub(r"\{\w+\}", "[^/]+", route.path) + "$"))
+    for route in ROUTES
+    if route.hides
+)
 
 
 class Curl:
@@ -49,6 +59,8 @@ class Curl:
                 click.echo(_ASKED, err=True)
             self._printed.append(asked)
             click.echo(command_for(request, keyed=self._keyed), file=self._out)
+            if _hides(request):
+                click.echo(_UNSAID, err=True)
             if request.method != "GET":
                 raise NotSent
             try:
@@ -79,6 +91,14 @@ def command_for(request: Outgoing, *, keyed: bool) -> str:
     for name, value in request.headers.items():
         if name not in _LEFT_OUT:
             words += ["-H", shlex.quote(f"{name}: {value}")]
-    if request.body is not None:
+    if _hides(request):
+        words += ["--data-binary", "@-"]
+    elif request.body is not None:
         words += ["--data-raw", shlex.quote(request.body.decode())]
     return " ".join(words)
+
+
+def _hides(request: Outgoing) -> bool:
+    """Return whether the body holds a secret."""
+    path = request.url.partition("?")[0]
+    return any(request.method == method and pattern.search(path) for method, pattern in _HIDING)

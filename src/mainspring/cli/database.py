@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 import click
 
 from mainspring import embedded
-from mainspring.cli.general import general_options
 from mainspring.config import Loaded, load, settings_or_raise
 from mainspring.domain.errors import InvalidRequest
 from mainspring.sdk.addresses import DSN, URL
@@ -82,8 +81,9 @@ def ledger_at(
     if named is not None:
         yield named
         return
-    if data_dir is None and (general_options().url or os.environ.get(URL)) and not starting:
-        raise needs_database()
+    if data_dir is None and os.environ.get(URL) and not starting:
+        reason = "this is about the database itself, and only a server is named"
+        raise InvalidRequest(reason, field="dsn", value="", allowed=f"give --dsn, or set {DSN}")
     where = (data_dir or embedded.default_data_dir(Path(".mainspring"))).absolute()
     running = embedded.dsn_of_running(where)
     if running is not None:  # `mainspring dev` in another window
@@ -93,11 +93,6 @@ def ledger_at(
         if prepare:
             run(_prepare(server.dsn))
         yield server.dsn
-
-
-def needs_database() -> InvalidRequest:
-    reason = "this is about the database itself, and only a server is named"
-    return InvalidRequest(reason, field="dsn", value="", allowed=f"give --dsn, or set {DSN}")
 
 
 async def _prepare(dsn: str) -> None:

@@ -12,6 +12,7 @@ import click
 
 from mainspring.cli import render
 from mainspring.cli.database import database_options, ledger_at
+from mainspring.cli.general import on_database
 from mainspring.cli.node import settings_for
 from mainspring.cli.params import Duration
 from mainspring.cli.reload import reloading
@@ -44,6 +45,7 @@ _EXAMPLES = ("mainspring.demo",)
 @click.option("--pool", "pools", multiple=True, help="Work for this pool, one or several.  [default: short, long]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Of the API.  [default: 8080, or any that is free]")
 @click.option("--reload", is_flag=True, help="Start again when a Python file of the modules changes.")
+@on_database
 def dev(
     *,
     modules: tuple[str, ...],

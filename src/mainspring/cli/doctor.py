@@ -14,6 +14,7 @@ from mainspring import embedded
 from mainspring.cli import render
 from mainspring.cli.client import output_option
 from mainspring.cli.database import database_options, ledger_at, loaded, named_dsn
+from mainspring.cli.general import on_database
 from mainspring.cli.render import Rendered
 from mainspring.domain.errors import InvalidRequest, Unavailable
 from mainspring.environment import SystemEnvironment
@@ -24,6 +25,7 @@ from mainspring.service import run
 @click.command()
 @database_options
 @output_option()
+@on_database
 def doctor(*, dsn: str | None, data_dir: Path | None, output: str) -> None:
     """Look at settings, database and cluster, and say what is wrong. Exits with 1 if anything is but a note.
 

@@ -26,7 +26,7 @@ from mainspring.sdk.handles import JobHandle
 
 _SLOTS_SHOWN: Final = 5
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
-_MOST_VERSIONS: Final = 10_000
+_MOST_VERSIONS: Final = 500  # as many as the API gives
 _BY_NAME: Final = ("name", "tenant")  # what a view says already
 
 

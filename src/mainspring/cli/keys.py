@@ -8,18 +8,21 @@ from uuid import UUID
 import click
 
 from mainspring.cli import render
-from mainspring.cli.client import author_here, dsn_in_use, watch_option, with_client
+from mainspring.cli.administration import cluster_at
+from mainspring.cli.client import asking, watch_option
 from mainspring.cli.params import Duration
 from mainspring.cli.render import Rendered
 from mainspring.domain.access import Role
+from mainspring.domain.job import Json
 from mainspring.domain.keys import KeyView
-from mainspring.sdk.client import Client
-from mainspring.sdk.cluster import open_cluster
+from mainspring.sdk.cluster import Administration
+
+_with_keys = asking(cluster_at, tenant="Whose keys.  [default: default, or that of your own key]")
 
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke API keys. Needs the database itself, not a server.
+    """Make, list and revoke API keys. A server wants the key of an admin for that.
 
     \b
     mainspring keys create ci --tenant acme --role editor
@@ -37,9 +40,9 @@ def keys() -> None:
 )
 @click.option("--cluster", "whole_cluster", is_flag=True, help="For the whole cluster, not for one tenant.")
 @click.option("--expires-in", type=Duration(), help="How long it is good, such as 90d.  [default: for ever]")
-@with_client
+@_with_keys
 async def create(
-    client: Client, name: str, role: str, *, whole_cluster: bool, expires_in: timedelta | None
+    cluster: Administration, name: str, role: str, *, whole_cluster: bool, expires_in: timedelta | None
 ) -> Rendered:
     """Make a key for a tenant, and print it: this once. Only its hash is kept.
 
@@ -47,16 +50,14 @@ async def create(
     mainspring keys create ci --tenant acme --role editor --expires-in 90d
     MAINSPRING_KEY=$(mainspring keys create ci -o json | jq -r .key)
     """
-    tenant = None if whole_cluster else client.tenant
     expires_at = None if expires_in is None else datetime.now(UTC) + expires_in
-    async with open_cluster(dsn_in_use(), author=author_here()) as cluster:
-        text, made = await cluster.make_key(tenant=tenant, name=name, role=role, expires_at=expires_at)
+    text, made = await cluster.make_key(name=name, role=role, expires_at=expires_at, whole_cluster=whole_cluster)
 
     def draw() -> None:
         click.echo(text)
         render.styled("keep it: it is not shown again", err=True, fg="yellow")
 
-    return render.one({"key": text, **render.plain(made)}, draw)
+    return render.one({"key": text, **_plain(made)}, draw)
 
 
 @keys.command("list")
@@ -65,39 +66,42 @@ async def create(
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many.")
 @click.option("--after", metavar="ID", help="Where the last page ended.")
 @watch_option
-@with_client
-async def list_keys(client: Client, *, every: bool, revoked: bool, limit: int, after: str | None) -> Rendered:
+@_with_keys
+async def list_keys(cluster: Administration, *, every: bool, revoked: bool, limit: int, after: str | None) -> Rendered:
     """List the keys of a tenant, oldest first: how they begin, what they may do, and when they were last used.
 
     \b
     mainspring keys list --tenant acme
     mainspring keys list --all --revoked -o json
     """
-    tenant = None if every else client.tenant
-    async with open_cluster(dsn_in_use(), author=author_here()) as cluster:
-        page = await cluster.list_keys(tenant=tenant, limit=limit, after=after, revoked=revoked)
+    page = await cluster.list_keys(limit=limit, after=after, revoked=revoked, every=every)
 
     def draw() -> None:
         columns = ("id", "begins", "name", "tenant", "role", "made", "by", "last used", "state")
         render.table(columns, [_row(key) for key in page.items], empty="no keys")
 
-    return Rendered(items=render.plain(page.items), draw=draw, next=page.next)
+    return Rendered(items=list(map(_plain, page.items)), draw=draw, next=page.next)
 
 
 @keys.command()
 @click.argument("key_id", metavar="ID", type=click.UUID)
 @click.option("--reason", default="", help="Why, for the log of changes.")
-@with_client
-async def revoke(client: Client, key_id: UUID, reason: str) -> Rendered:
+@_with_keys
+async def revoke(cluster: Administration, key_id: UUID, reason: str) -> Rendered:
     """Let nobody in with a key any more. Servers hear of it within seconds.
 
     \b
     mainspring keys revoke 01a1e3a7-9a25-7182-b74a-38ecf881ce2b --reason "it was in a log"
     """
-    del client
-    async with open_cluster(dsn_in_use(), author=author_here()) as cluster:
-        key = await cluster.revoke_key(key_id, reason=reason)
-    return render.one(render.plain(key), lambda: click.echo(f'key "{key.name}" is revoked'))
+    key = await cluster.revoke_key(key_id, reason=reason)
+    return render.one(_plain(key), lambda: click.echo(f'key "{key.name}" is revoked'))
+
+
+def _plain(key: KeyView) -> Json:
+    """Return a key as the API has it: whether it is good, not why."""
+    known = render.plain(key)
+    del known["expired"], known["tenant_state"]
+    return {**known, "good": key.good}
 
 
 def _row(key: KeyView) -> tuple[str, ...]:

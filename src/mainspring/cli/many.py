@@ -62,7 +62,10 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes or only_printing():
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Add --yes to do it, or --dry-run to see what it would do.")
+        tries = any(each.name == "dry_run" for each in click.get_current_context().command.params)
+        raise click.UsageError(
+            f"{question} Add --yes to do it{', or --dry-run to see what it would do' if tries else ''}."
+        )
     click.confirm(question, abort=True, err=True)
 
 

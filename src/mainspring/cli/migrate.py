@@ -10,6 +10,7 @@ import click
 from mainspring.cli import render
 from mainspring.cli.client import output_option
 from mainspring.cli.database import database_options, ledger_at
+from mainspring.cli.general import on_database
 from mainspring.cli.render import Rendered
 from mainspring.insight.doctor import pending_at
 from mainspring.roles import open_ledger
@@ -20,6 +21,7 @@ from mainspring.service import run
 @click.option("--plan", is_flag=True, help="List what would be applied, and apply nothing.")
 @database_options
 @output_option()
+@on_database
 def migrate(*, plan: bool, dsn: str | None, data_dir: Path | None, output: str) -> None:
     """Apply the migrations that a database lacks, each in a transaction of its own. Nodes do so when they start.
 

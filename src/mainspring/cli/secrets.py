@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 
 from mainspring.cli import render
-from mainspring.cli.client import author_here, dsn_in_use, watch_option, with_client
-from mainspring.cli.database import loaded
+from mainspring.cli.administration import server_at
+from mainspring.cli.client import Where, asking, author_here, output_option, watch_option
+from mainspring.cli.database import database_options, ledger_at, loaded
+from mainspring.cli.general import on_database
+from mainspring.cli.printing import only_printing
 from mainspring.cli.render import Rendered
 from mainspring.config import Settings, settings_or_raise
 from mainspring.domain.errors import InvalidRequest
-from mainspring.roles import open_secrets
+from mainspring.roles import Drawer, open_secrets
 from mainspring.sdk.client import Client
+from mainspring.sdk.cluster import Secrets, SecretView
+from mainspring.service import run
 
 _LONGEST: Final = 64 << 10  # characters: more is refused, and not even read
+
+
+@asynccontextmanager
+async def _secrets_at(where: Where) -> AsyncIterator[Secrets]:
+    if where.place.served:
+        async with server_at(where) as server:
+            yield server
+        return
+    async with (
+        where.client() as client,  # which refuses a database that is not up to date
+        open_secrets(where.place.address, _settings()) as drawer,
+    ):
+        yield _Kept(drawer, client.tenant)
+
+
+_with_secrets = asking(_secrets_at, tenant="Whose secrets.  [default: default, or that of the key]")
 
 
 @click.group()
 def secrets() -> None:
     """Keep secrets that the jobs of a tenant may name as {"$secret": "store:NAME"}.
 
-    They are sealed with the key that secrets.seal_with names. No command shows one.
+    They are sealed with the key that secrets.seal_with names, of the server if one is asked. No command shows one.
 
     \b
     mainspring secrets put smtp --from-file /run/smtp
@@ -39,8 +62,8 @@ def secrets() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Where the value is; a newline at its end does not count.  [default: standard input]",
 )
-@with_client
-async def put(client: Client, name: str, from_file: Path | None) -> Rendered:
+@_with_secrets
+async def put(kept: Secrets, name: str, from_file: Path | None) -> Rendered:
     """Keep a secret, or a new version of one. The value comes from a file or standard input, never as an argument.
 
     Whoever looks at the processes of a machine sees arguments, and so does the history of a shell. At a terminal it is
@@ -50,24 +73,22 @@ async def put(client: Client, name: str, from_file: Path | None) -> Rendered:
     mainspring secrets put smtp --from-file /run/smtp
     pass show smtp | mainspring secrets put smtp
     """
-    async with open_secrets(dsn_in_use(), _settings()) as drawer:
-        made = await drawer.put(client.tenant, name, _value(from_file), author=author_here())
+    made = await kept.put_secret(name, "" if only_printing() else _value(from_file))
     said = f'secret "{made.name}" is at version {made.version}; workers use it within a minute'
     return render.one(render.plain(made), lambda: click.echo(said), key="name")
 
 
 @secrets.command("list")
 @watch_option
-@with_client
-async def list_secrets(client: Client) -> Rendered:
+@_with_secrets
+async def list_secrets(kept: Secrets) -> Rendered:
     """List names, versions and keys: never values.
 
     \b
     mainspring secrets list
     mainspring secrets list --tenant acme -o json
     """
-    async with open_secrets(dsn_in_use(), _settings()) as drawer:
-        found = await drawer.list(client.tenant)
+    found = await kept.list_secrets()
 
     def draw() -> None:
         rows = [(each.name, str(each.version), each.key_id, render.ago(each.created_at), each.author) for each in found]
@@ -78,40 +99,64 @@ async def list_secrets(client: Client) -> Rendered:
 
 @secrets.command()
 @click.argument("name")
-@with_client
-async def delete(client: Client, name: str) -> Rendered:
+@_with_secrets
+async def delete(kept: Secrets, name: str) -> Rendered:
     """Delete a secret with all its versions. Runs that name it are refused, within a minute.
 
     \b
     mainspring secrets delete smtp
     """
-    async with open_secrets(dsn_in_use(), _settings()) as drawer:
-        versions = await drawer.delete(client.tenant, name)
+    versions = await kept.delete_secret(name)
     said = f'secret "{name}" is deleted, {versions} versions'
     return render.one({"name": name, "deleted": versions}, lambda: click.echo(said), key="name")
 
 
 @secrets.command()
-@with_client
-async def rotate(client: Client) -> Rendered:
+@database_options
+@output_option()
+@on_database
+def rotate(*, dsn: str | None, data_dir: Path | None, output: str) -> None:
     """Seal everything anew with the key that secrets.seal_with names, of all tenants.
 
     First give the new key to every process, the old one in secrets.also_open_with; then rotate; then take the old away.
-    It can be stopped at any time, and goes on where it was.
+    It can be stopped at any time, and goes on where it was. No server does it: this needs the database, and the keys.
 
     \b
     mainspring secrets rotate
     """
-    del client
+    with ledger_at(dsn, data_dir, prepare=True) as where:
+        done, failed = run(_rotate(where))
+    said = f"{done} sealed anew" + (f", {failed} do not open: their keys are missing" if failed else "")
+    render.write(render.one({"done": done, "failed": failed}, lambda: click.echo(said), key="done"), output)
+    if failed:
+        sys.exit(1)
+
+
+async def _rotate(dsn: str) -> tuple[int, int]:
+    """Seal everything anew; return how many that were, and how many do not open."""
     done = failed = 0
-    async with open_secrets(dsn_in_use(), _settings()) as drawer:
+    async with Client(dsn, connections=1), open_secrets(dsn, _settings()) as drawer:  # the client looks at the schema
         async for step in drawer.rotate():
             done, failed = step.done, step.failed
             click.echo(f"{done + failed} of {step.total}", err=True)
-    said = f"{done} sealed anew" + (f", {failed} do not open: their keys are missing" if failed else "")
-    return render.one(
-        {"done": done, "failed": failed}, lambda: click.echo(said), key="done", exit_status=int(failed > 0)
-    )
+    return done, failed
+
+
+class _Kept:
+    """The secrets of a tenant over a database."""
+
+    def __init__(self, drawer: Drawer, tenant: str) -> None:
+        self._drawer = drawer
+        self._tenant = tenant
+
+    async def put_secret(self, name: str, value: str) -> SecretView:
+        return await self._drawer.put(self._tenant, name, value, author=author_here())
+
+    async def list_secrets(self) -> Sequence[SecretView]:
+        return await self._drawer.list(self._tenant)
+
+    async def delete_secret(self, name: str) -> int:
+        return await self._drawer.delete(self._tenant, name, author=author_here())
 
 
 def _settings() -> Settings:

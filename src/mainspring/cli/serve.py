@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from mainspring.cli.general import on_database
 from mainspring.cli.node import node_options, run_until_stopped, settings_for
 from mainspring.domain.errors import InvalidRequest
 from mainspring.roles import node_settings
@@ -20,6 +21,7 @@ _ROLES: Final = ("api", "scheduler", "worker")
 @click.option("--host", help="Where the API listens; off loopback only with authentication.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Of the API; 0: any that is free.  [default: 8080]")
 @node_options
+@on_database
 def serve(
     *,
     roles: str,

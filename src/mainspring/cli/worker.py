@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mainspring.cli.general import on_database
 from mainspring.cli.node import node_options, run_until_stopped, settings_for
 from mainspring.domain.errors import InvalidRequest
 from mainspring.roles import node_settings
@@ -15,6 +16,7 @@ from mainspring.tasks.loading import load
 @click.option("--pool", "pools", multiple=True, help="Work for this pool, one or several.  [default: short, long]")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), help="Runs at once, of each pool.  [default: 100]")
 @node_options
+@on_database
 def worker(
     *,
     modules: tuple[str, ...],
