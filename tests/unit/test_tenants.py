@@ -34,7 +34,7 @@ NUMBERS = [field.name for field in fields(Quotas) if field.name != "shortest_int
     st.fixed_dictionaries(
         {},
         optional={
-            **{name: st.integers(1, 1_000_000_000) for name in NUMBERS},
+            **{name: st.integers(1, 100_000_000) for name in NUMBERS},
             "shortest_interval": st.integers(1, 10**9).map(lambda ms: timedelta(milliseconds=ms)),
         },
     )
