@@ -221,6 +221,48 @@ async def test_jobs_by_name_their_versions_and_their_ends(client: Client) -> Non
         await client.jobs.get("ping")
 
 
+async def test_an_old_handle_undoes_nothing_that_was_changed_since(client: Client) -> None:
+    old = await client.jobs.put("ping", every("1h"), welcome.call(3))
+    await client.jobs.edit("ping", priority=5, owner="ops")
+
+    with pytest.raises(StaleVersion, match="look again"):
+        await old.edit(pool="mail")
+
+    assert old.view.version == 1
+    now = (await client.jobs.get("ping")).view
+    assert (now.version, now.definition.priority, now.definition.pool) == (2, 5, "short")
+    await (await old.refresh()).edit(pool="mail")
+    assert (old.view.version, old.view.definition.priority, old.view.definition.pool) == (3, 5, "mail")
+    await old.edit(priority=6)  # it has the view of its own change
+    assert old.view.version == 4
+    with pytest.raises(StaleVersion):  # whoever names a version means it
+        await old.edit(priority=7, if_version=3)
+
+
+async def test_of_two_edits_at_the_same_moment_none_is_lost_without_a_word(client: Client) -> None:
+    job = await client.jobs.put("ping", every("1h"), welcome.call(3))
+    handles = [await client.jobs.get("ping") for _ in range(4)]
+    changes: list[dict[str, Any]] = [{"priority": 5}, {"pool": "mail"}, {"owner": "ops"}, {"tags": ("a",)}]
+
+    edits = [handle.edit(**change) for handle, change in zip(handles, changes, strict=True)]
+    answers = await asyncio.gather(*edits, return_exceptions=True)
+
+    assert sorted(type(answer).__name__ for answer in answers) == ["JobHandle", *["StaleVersion"] * 3]
+    assert (await job.refresh()).view.version == 2
+
+
+async def test_an_old_handle_may_pause_resume_and_delete(client: Client) -> None:
+    old = await client.jobs.put("ping", every("1h"), welcome.call(3))
+    await client.jobs.edit("ping", priority=5)
+
+    assert (await old.pause()).view.version == 3
+    await client.jobs.edit("ping", priority=6)
+    assert (await old.resume()).view.definition.priority == 6
+    await client.jobs.edit("ping", priority=7)
+    await old.delete()
+    assert old.view.state is JobState.DELETED
+
+
 async def test_a_list_goes_on_where_the_page_before_ended(client: Client) -> None:
     for number in range(7):
         await client.jobs.put(f"job-{number}", None, welcome.call(1))

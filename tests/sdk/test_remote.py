@@ -17,10 +17,10 @@ from aiohttp import web
 
 from mainspring import Client, Context, NotFound, RetryPolicy, RunFailed, every, http, task
 from mainspring.domain.access import Role
+from mainspring.domain.asking import Request
 from mainspring.domain.errors import (
     Conflict,
     Forbidden,
-    InProgress,
     InvalidRequest,
     MainspringError,
     RateLimited,
@@ -35,7 +35,9 @@ from mainspring.environment import SystemEnvironment
 from mainspring.rest import shapes
 from mainspring.rest.routes import BY_NAME
 from mainspring.sdk.http import TRIES, Http
+from mainspring.sdk.remote import open_remote
 from mainspring.sdk.session import Cut, Incoming, NotConnected, Outgoing, Send
+from mainspring.store.answers import GIVEN_UP_AFTER
 from mainspring.store.database import Database
 from mainspring.store.tenants import create_tenant
 from mainspring.telemetry.events import Settled
@@ -314,7 +316,7 @@ async def test_a_server_that_is_not_there_is_told_as_such() -> None:
 
 
 class Clock(SystemEnvironment):
-    """Notes how long it was asked to sleep, and does not."""
+    """Notes how long it was asked to sleep, and does not; its time is that of the sleepers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,6 +324,9 @@ class Clock(SystemEnvironment):
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+
+    def monotonic(self) -> float:
+        return sum(self.slept)
 
 
 def scripted(*answers: Incoming | Exception) -> tuple[Http, list[Outgoing], Clock]:
@@ -358,7 +363,6 @@ BAD_GATEWAY = Incoming(502, {"Content-Type": "text/html"}, b"<html>")
     [
         (NotConnected("x"), NotConnected, {"GET", "POST", "PUT", "PATCH", "DELETE"}),
         (LATER, RateLimited, {"GET", "POST", "PUT", "PATCH", "DELETE"}),
-        (AT_IT, InProgress, {"GET", "POST", "PUT", "PATCH", "DELETE"}),
         (AWAY, Unavailable, {"GET", "POST", "PUT", "PATCH"}),
         (BAD_GATEWAY, Unavailable, {"GET", "POST", "PUT", "PATCH"}),
         (Cut("x"), Cut, {"GET", "POST"}),
@@ -411,6 +415,75 @@ async def test_pauses_grow_and_keep_to_what_the_server_asks_for() -> None:
         await http.ask("runs.get", shapes.Health, NOBODY)
     assert limited.value.retry_after == timedelta(hours=1)
     assert (len(seen), env.slept) == (1, [])
+
+
+@pytest.mark.parametrize("first", [Cut("x"), AWAY, BAD_GATEWAY, AT_IT])
+async def test_a_lost_request_that_the_server_is_still_at_is_waited_for(first: Incoming | Exception) -> None:
+    done = Incoming(200, {}, b'{"status": "ok"}')
+    http, seen, env = scripted(first, *[AT_IT] * 30, done)
+
+    await http.ask("runs.cancel", shapes.Health, NOBODY)
+
+    assert len(seen) == 32
+    assert len({request.headers["Idempotency-Key"] for request in seen}) == 1
+    assert max(env.slept) <= 2  # who is done sooner is not waited for much longer
+
+    wanted = problem(409, "request_in_progress", **{"Retry-After": "7"})
+    http, seen, env = scripted(first, wanted, wanted, done)
+    await http.ask("runs.cancel", shapes.Health, NOBODY)
+    assert env.slept[1:] == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("wanted", [{}, {"Retry-After": "1"}, {"Retry-After": "61"}])
+async def test_a_lost_request_that_never_ends_is_told_as_such(wanted: dict[str, str]) -> None:
+    http, seen, env = scripted(Cut("x"), problem(409, "request_in_progress", **wanted))
+
+    with pytest.raises(Cut, match=r"POST .* was not answered: the server took it"):
+        await http.ask("runs.cancel", shapes.Health, NOBODY)
+
+    assert GIVEN_UP_AFTER.total_seconds() < sum(env.slept) < GIVEN_UP_AFTER.total_seconds() + 15
+    assert len(seen) == len(env.slept) + 1
+
+
+@pytest.mark.parametrize("then", [NotConnected("x"), LATER, AWAY, BAD_GATEWAY])
+@pytest.mark.parametrize("first", [Cut("x"), AT_IT])
+async def test_a_request_that_may_have_been_done_is_not_told_as_one_that_was_not(
+    first: Incoming | Exception, then: Incoming | Exception
+) -> None:
+    http, seen, _ = scripted(first, then)
+
+    with pytest.raises(Cut):
+        await http.ask("runs.cancel", shapes.Health, NOBODY)
+
+    assert len(seen) == TRIES + (first is AT_IT)
+
+
+async def test_a_key_that_a_dead_server_left_behind_is_waited_for_until_it_is_free(api: Asker, db: Database) -> None:
+    answers: list[int] = []
+
+    def through(send: Send) -> Send:
+        async def sent(request: Outgoing, /) -> Incoming:
+            answer = await send(request)
+            if request.method != "POST":
+                return answer
+            answers.append(answer.status)
+            async with db.connection() as connection:
+                if len(answers) == 1:  # done, and then nobody is left to say so, nor to keep the answer
+                    await connection.execute("UPDATE answers SET status = NULL, answer = NULL, finished_at = NULL")
+                    raise Cut("x")
+                if len(answers) == 3 * TRIES:  # a minute later
+                    await connection.execute("UPDATE answers SET started_at = started_at - interval '2 minutes'")
+            return answer
+
+        return sent
+
+    async with Client(api.url) as client, open_remote(api.url, through=through, env=Clock()) as remote:
+        job = await client.jobs.put("nightly", None, welcome.call(1))
+        run = await remote.trigger(job.id, Request())
+        runs = [each.id async for each in client.runs.each()]
+
+    assert runs == [run]
+    assert answers == [201, *[409] * (3 * TRIES - 1), 201]
 
 
 # The key is seen by nobody
@@ -524,7 +597,7 @@ async def test_looking_on_tells_every_state_of_a_run_and_what_changes(
         await at_work
 
         async with Client(api.url) as other, aclosing(client.watch()) as everything, asyncio.timeout(20):
-            looking = asyncio.create_task(following(everything))
+            looking = asyncio.create_task(following(everything, "change"))
             while not looking.done():
                 await other.jobs.put(f"job-{len(changes)}", None, welcome.call(1))
                 await asyncio.wait([looking], timeout=0.5)
@@ -538,8 +611,11 @@ async def test_looking_on_tells_every_state_of_a_run_and_what_changes(
     assert changes[0].data["action"] == "jobs.put"
 
 
-async def following(events: AsyncIterator[Event]) -> Event:
-    return await anext(events)
+async def following(events: AsyncIterator[Event], kind: str = "run") -> Event:
+    async for event in events:
+        if event.kind == kind:
+            return event
+    raise AssertionError("a stream has no end")
 
 
 async def _work(working: Working) -> None:
@@ -557,13 +633,13 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(proxy: Proxy, api: Aske
             first = [await client.submit(welcome, number) for number in range(3)]
             ended.append((await waiting).data["id"])
             while len(ended) < 3:
-                ended.append((await anext(events)).data["id"])
+                ended.append((await following(events)).data["id"])
             proxy.cut_all()
             second = [await client.submit(welcome, number) for number in range(3)]
             for run in second:
                 await run.wait(timeout=20)
             while len(ended) < 6:
-                ended.append((await anext(events)).data["id"])
+                ended.append((await following(events)).data["id"])
 
     assert sorted(ended) == sorted(str(run.id) for run in (*first, *second))
     streams = [head for head in proxy.heads if b"/events" in head]

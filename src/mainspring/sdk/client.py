@@ -40,7 +40,7 @@ _TASK: Final = attrgetter("task")
 class Client:
     """Speaks to Mainspring for one tenant: through a server, or straight to the database.
 
-    >>> Client("https://jobs.example.com", key="ms_abc_secret")
+    >>> Client("https://jobs.example.com", "ms_abc_secret")
     <client of https://jobs.example.com>
     >>> Client("postgresql://localhost/jobs", tenant="shop").tenant
     'shop'
@@ -49,8 +49,8 @@ class Client:
     def __init__(
         self,
         url: str | None = None,
-        *,
         key: str | None = None,
+        *,
         tenant: str | None = None,
         author: str = "",
         connections: int = 10,
@@ -172,7 +172,7 @@ class Client:
         return Transactional(self.ledger, connection, self.tenant)
 
     @classmethod
-    def sync(cls, url: str | None = None, **options: Any) -> SyncClient:
+    def sync(cls, url: str | None = None, key: str | None = None, **options: Any) -> SyncClient:
         """Return a blocking client with the same names, for scripts, notebooks and web applications without a loop.
 
         It connects when it is first used, and works inside a running loop too, in a thread of its own. ::
@@ -181,7 +181,7 @@ class Client:
         """
         from mainspring.sdk.sync import SyncClient  # noqa: PLC0415 - it is made of this one
 
-        return SyncClient(cls(url, **options))
+        return SyncClient(cls(url, key, **options))
 
     @property
     def backend(self) -> Direct | Remote:

@@ -132,10 +132,17 @@ class JobHandle:
         return self
 
     async def edit(self, *, if_version: int | None = None, reason: str = "", **changes: Any) -> JobHandle:
-        """Change the definition: any field of :class:`~mainspring.domain.job.Job`, or ``when``."""
-        return await self._change(
-            Change(definition=edited(self.view.definition, changes), if_version=if_version, reason=reason)
-        )
+        """Change the definition: any field of :class:`~mainspring.domain.job.Job`, or ``when``.
+
+        What is not named stays as this handle knows it. So the version that it knows is the condition, unless you name
+        another: what was changed since is never undone.
+
+        Raises:
+            StaleVersion: the job was changed since this handle looked; :meth:`refresh` it, then decide.
+        """
+        version = self.view.version if if_version is None else if_version
+        definition = edited(self.view.definition, changes)
+        return await self._change(Change(definition=definition, if_version=version, reason=reason))
 
     async def pause(self, *, reason: str = "", until: datetime | str | None = None) -> JobHandle:
         """Fire nothing from now on, until resumed; by itself at ``until``, if that is given."""

@@ -6,7 +6,8 @@ By what. A request that never left may always be sent again; so may one that was
 connection was cut, or the server had to give up (503), nobody knows whether it was done:
 
   GET           is asked again: it changes nothing
-  POST          is asked again with the same Idempotency-Key, one per call: the server does it once, and answers twice
+  POST          is asked again with the same Idempotency-Key, one per call: the server does it once, and answers twice.
+                While it is at an earlier try, or may be, it says so (409); that is waited for, and counts as no try
   PUT, PATCH    are asked again after a 503, for they say what shall be and not what to do; but not with If-Match: if
                 the first was done after all, the version is another by now, and "stale" would be no true answer
   DELETE        is not: the second would find nothing there
@@ -33,6 +34,8 @@ TRIES: Final = 4
 _FIRST_PAUSE: Final = 0.1  # seconds; doubled each time
 _LONGEST_PAUSE: Final = 20.0  # whoever would have to wait for longer is told so instead
 _AWAY: Final = (502, 503, 504)  # so says the server, or what stands before it
+_AT_IT_FOR: Final = 70.0  # the server holds a key for a minute; after that the next one with it does the work
+_LONGEST_LOOK: Final = 2.0
 
 _A = TypeVar("_A")
 
@@ -93,32 +96,69 @@ class Http:
         return Outgoing(route.method, f"{self.url}{PREFIX}{_path(route.path, names)}{_query(query)}", headers, content)
 
     async def _answer(self, request: Outgoing, *, guarded: bool) -> Incoming:
-        tried = 0
+        tried, looking = 0, _Looking(self.env)
+        lost: Cut | None = None  # a POST that may have been done: whatever else is away later, that is what to tell
         while True:
             tried += 1
-            pause = _FIRST_PAUSE * 2 ** (tried - 1) * (0.5 + self.env.random() / 2)
+            pause = _pause(self.env, tried)
             try:
                 answer = await self._send(request)
-            except NotConnected:
+            except NotConnected as error:
                 if tried == TRIES:
-                    raise
-            except Cut:
+                    raise lost or error from None
+            except Cut as error:
                 if tried == TRIES or request.method not in ("GET", "POST"):
                     raise
+                lost = error if request.method == "POST" else None
             else:
                 if answer.status < 300:
                     return answer
-                error, wanted = refusal(request, answer), _retry_after(answer)
-                if tried == TRIES or wanted > _LONGEST_PAUSE or not _again(request, answer, error, guarded=guarded):
-                    raise error
-                pause = max(pause, wanted)
+                refused, wanted = refusal(request, answer), _retry_after(answer)
+                if isinstance(refused, InProgress):  # the key is nobody's but ours: so it is an earlier try
+                    tried, lost = tried - 1, _taken(request)
+                    if not looking.patient(wanted):
+                        raise lost
+                    pause = max(looking.pause(), wanted)
+                elif tried == TRIES or wanted > _LONGEST_PAUSE or not _again(request, answer, refused, guarded=guarded):
+                    raise lost if lost is not None and isinstance(refused, Unavailable) else refused
+                else:
+                    pause = max(pause, wanted)
             await self.env.sleep(pause)
+
+
+class _Looking:
+    """Looks after an earlier try of ours that the server is at: for so long and no longer in one call."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._until: float | None = None
+        self._looks = 0
+
+    def patient(self, wanted: float) -> bool:
+        """Return whether another look is worth it, no sooner than the server wants it."""
+        now = self._env.monotonic()
+        self._until = now + _AT_IT_FOR if self._until is None else self._until
+        return now + wanted <= self._until
+
+    def pause(self) -> float:
+        self._looks += 1
+        return _pause(self._env, self._looks, longest=_LONGEST_LOOK)
+
+
+def _taken(request: Outgoing) -> Cut:
+    shown = request.url.partition("?")[0]
+    return Cut(f"{request.method} {shown} was not answered: the server took it, and nobody knows what became of it")
+
+
+def _pause(env: Environment, number: int, *, longest: float = _LONGEST_PAUSE) -> float:
+    """Return the length of a pause between two requests: longer each time, and never the same for everybody."""
+    return min(_FIRST_PAUSE * 2.0 ** (number - 1), longest) * (0.5 + env.random() / 2)
 
 
 def _again(request: Outgoing, answer: Incoming, error: MainspringError, *, guarded: bool) -> bool:
     """Return whether what was answered like this may be asked again."""
-    if isinstance(error, RateLimited | InProgress):
-        return True  # nothing was done; or the first one with this key is being worked on
+    if isinstance(error, RateLimited):
+        return True  # nothing was done
     if answer.status not in _AWAY:
         return False
     return request.method in ("GET", "POST") or (request.method in ("PUT", "PATCH") and not guarded)

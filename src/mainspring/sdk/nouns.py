@@ -106,6 +106,11 @@ class Jobs:
         return _each(lambda after: self.list(**wanted, after=after))
 
     async def edit(self, name_or_id: str | UUID, **changes: Any) -> JobHandle:
+        """Look at a job and change its definition, as :meth:`JobHandle.edit` does.
+
+        Raises:
+            StaleVersion: somebody else changed it between the two; nothing was done, so the same may be asked again.
+        """
         return await (await self.get(name_or_id)).edit(**changes)
 
     async def pause(self, name_or_id: str | UUID, **how: Any) -> JobHandle:

@@ -2,6 +2,9 @@
 
 One thread with a loop of its own carries the async client; every call waits for it. So the same line works in a
 script, in a notebook cell, and inside a running loop, which it blocks as any blocking call does.
+
+Closing cancels what other threads wait for, and they are told so by :class:`Closed`: none waits for a loop that has
+stopped.
 """
 
 from __future__ import annotations
@@ -10,15 +13,30 @@ import asyncio
 import atexit
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
-from mainspring.domain.ids import RunId
+from mainspring.domain.errors import Unavailable
+from mainspring.domain.ids import JobId, RunId
 from mainspring.domain.job import Json
 from mainspring.domain.run import State
 from mainspring.domain.schedule import Schedule
-from mainspring.domain.views import AttemptView, DeadLetter, Event, JobView, Line, NodeView, PoolView, RunView, SlotView
+from mainspring.domain.views import (
+    AttemptView,
+    DeadLetter,
+    Event,
+    JobView,
+    Line,
+    NodeView,
+    Page,
+    PoolView,
+    RunView,
+    SlotView,
+    VersionView,
+)
 from mainspring.sdk.client import request_of
 from mainspring.sdk.handles import JobHandle, Run
 from mainspring.sdk.nouns import Targetted
@@ -35,26 +53,104 @@ R_co = TypeVar("R_co", covariant=True)
 _T = TypeVar("_T")
 
 
+class Closed(Unavailable):
+    """The client was closed before the answer came. Done or not, nobody knows: look, then decide."""
+
+    code = "client_closed"
+
+
 class _Loop:
-    """A thread that runs coroutines for others."""
+    """A thread that runs coroutines for others, until it is closed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring-client", daemon=True)
+        self._closed = False
+        # Held for a moment only, and again by the same thread if it collects garbage just then (see finish).
+        self._beginning = threading.RLock()
+        self._asked: set[asyncio.Task[Any]] = set()  # what somebody waits for; known to the loop's thread only
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine and return its result.
+
+        Raises:
+            Closed: the loop was closed, before or meanwhile.
+        """
+        waiting = self._begin(work)
         try:
             return waiting.result()
+        except CancelledError:
+            if not self._closed:
+                raise
+            raise _closed() from None
         except BaseException:
             waiting.cancel()  # Ctrl-C while we wait: the call ends with us
             raise
 
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def finish(self, items: AsyncIterator[Any]) -> None:
+        """Close an iterator that is left half way, and what it holds open with it; after a close there is no need."""
+        with suppress(Closed):
+            if threading.current_thread() is self._thread:  # collected as garbage here, where waiting would never end
+                self._begin(_ended(items))
+            else:
+                self.wait(_ended(items))
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Cancel what is asked for and wait until it has ended, run the ``last`` thing, and stop."""
+        with self._beginning:
+            ending = self._begin(self._end(last))
+            self._closed = True
+        try:
+            ending.result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        with self._beginning:
+            if self._closed:
+                work.close()
+                raise _closed()
+            return asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
+
+    async def _noted(self, work: Coroutine[Any, Any, _T]) -> _T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._asked.add(task)
+        try:
+            return await work
+        finally:
+            self._asked.discard(task)
+
+    async def _end(self, last: Coroutine[Any, Any, None]) -> None:
+        # Nothing begins after us, and what began before has got as far as being noted: a loop keeps the order.
+        await self._cancel(self._asked)
+        try:
+            await last
+        finally:
+            await self._cancel(asyncio.all_tasks())
+            await self._loop.shutdown_asyncgens()
+
+    async def _cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        others = [task for task in tasks if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+def _closed() -> Closed:
+    return Closed("the client was closed before the answer came; what was asked for may have been done")
+
+
+async def _nothing() -> None:
+    """Only open the client, or let the loop end."""
+
+
+async def _ended(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
 
 
 class SyncClient:
@@ -73,29 +169,40 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next call opens new ones."""
-        with self._opening:
+        """Close the connections; the next call opens new ones. Other threads that wait for an answer get Closed."""
+        with self._opening:  # until it is closed: what is opened next is the same client, and not half of it
             loop, self._loop = self._loop, None
-        if loop is not None:
-            atexit.unregister(self.close)
-            loop.wait(self.client.__aexit__())
-            loop.close()
+            if loop is not None:
+                atexit.unregister(self.close)
+                loop.close(self.client.__aexit__())
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the thread of this client, opened now if need be."""
+        try:
+            loop = self._opened()
+        except BaseException:
+            work.close()
+            raise
+        return loop.wait(work)
+
+    def _opened(self) -> _Loop:
         with self._opening:
             if self._loop is None:
                 loop = _Loop()
                 try:
                     loop.wait(self.client.__aenter__())
                 except BaseException:
-                    work.close()
-                    loop.close()
+                    loop.close(_nothing())
                     raise
                 self._loop = loop
                 atexit.register(self.close)
-            loop = self._loop
-        return loop.wait(work)
+            return self._loop
+
+    @property
+    def tenant(self) -> str:
+        """Whose jobs; a server is asked for it."""
+        self.wait(_nothing())
+        return self.client.tenant
 
     @property
     def jobs(self) -> SyncJobs:
@@ -109,27 +216,16 @@ class SyncClient:
     def dead_letters(self) -> SyncDeadLetters:
         return SyncDeadLetters(self)
 
-    def workers(self) -> Sequence[NodeView]:
-        return self.ask(lambda client: client.workers.list())
-
-    def pools(self) -> Sequence[PoolView]:
-        return self.ask(lambda client: client.workers.pools())
-
-    def pause_pool(self, pool: str, *, reason: str = "") -> None:
-        self.ask(lambda client: client.workers.pause_pool(pool, reason=reason))
-
-    def resume_pool(self, pool: str) -> bool:
-        return self.ask(lambda client: client.workers.resume_pool(pool))
-
-    def quiesce_worker(self, node: UUID | str) -> None:
-        self.ask(lambda client: client.workers.quiesce(node))
-
-    def stop_worker(self, node: UUID | str) -> None:
-        self.ask(lambda client: client.workers.stop(node))
+    @property
+    def workers(self) -> SyncWorkers:
+        return SyncWorkers(self)
 
     def submit(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Ask for one run of a task; it is durable when this returns."""
-        call = task.call(*args, **kwargs)  # refused here, with the caller's own traceback
+        return self.submit_call(task.call(*args, **kwargs))  # refused here, with the caller's own traceback
+
+    def submit_call(self, call: Call[R]) -> SyncRun[R]:
+        """Ask for a run by a call that was made before."""
         return SyncRun(self, self.ask(lambda client: client.submit_call(call)))
 
     def submit_many(self, calls: Iterable[Call[R]]) -> list[SyncRun[R]]:
@@ -153,7 +249,7 @@ class SyncClient:
 
     def each(self, question: Callable[[Client], AsyncIterator[_T]]) -> Iterator[_T]:
         """Give what an async iterator gives, one by one."""
-        items: list[AsyncIterator[_T]] = []
+        loop, items = self._opened(), list[AsyncIterator[_T]]()
 
         async def following() -> list[_T]:
             if not items:
@@ -164,20 +260,11 @@ class SyncClient:
                 return []
 
         try:
-            while found := self.wait(following()):
+            while found := loop.wait(following()):
                 yield found[0]
         finally:
-            if items and self._loop is not None:  # left half way: what it holds open is closed, and not when it likes
-                self.wait(_closed(items[0]))
-
-
-async def _nothing() -> None:
-    """Only open the client."""
-
-
-async def _closed(items: AsyncIterator[Any]) -> None:
-    if isinstance(items, AsyncGenerator):
-        await items.aclose()
+            if items:
+                loop.finish(items[0])
 
 
 class SyncTransactional:
@@ -246,6 +333,10 @@ class SyncJob:
         return self._job.view
 
     @property
+    def id(self) -> JobId:
+        return self._job.id
+
+    @property
     def name(self) -> str:
         return self._job.name
 
@@ -281,6 +372,9 @@ class SyncJob:
     def slots(self, start: datetime, end: datetime, *, limit: int = 1000) -> Sequence[SlotView]:
         return self._client.wait(self._job.slots(start, end, limit=limit))
 
+    def versions(self, *, limit: int = 20) -> Sequence[VersionView]:
+        return self._client.wait(self._job.versions(limit=limit))
+
     def __repr__(self) -> str:
         return repr(self._job)
 
@@ -304,11 +398,43 @@ class SyncJobs:
     def get(self, name_or_id: str | UUID) -> SyncJob:
         return self._job(lambda client: client.jobs.get(name_or_id))
 
+    def list(self, **wanted: Any) -> Page[SyncJob]:
+        """Return jobs by name, a page at a time: give the page's ``next`` as ``after`` for the one behind it."""
+        page = self._client.ask(lambda client: client.jobs.list(**wanted))
+        return Page(items=tuple(SyncJob(self._client, job) for job in page.items), next=page.next)
+
     def each(self, **wanted: Any) -> Iterator[SyncJob]:
-        return (SyncJob(self._client, job) for job in self._client.each(lambda client: client.jobs.each(**wanted)))
+        """Give every job that :meth:`list` would, page by page."""
+        for job in self._client.each(lambda client: client.jobs.each(**wanted)):
+            yield SyncJob(self._client, job)
+
+    def edit(self, name_or_id: str | UUID, **changes: Any) -> SyncJob:
+        return self._job(lambda client: client.jobs.edit(name_or_id, **changes))
+
+    def pause(self, name_or_id: str | UUID, **how: Any) -> SyncJob:
+        return self._job(lambda client: client.jobs.pause(name_or_id, **how))
+
+    def resume(self, name_or_id: str | UUID, **how: Any) -> SyncJob:
+        return self._job(lambda client: client.jobs.resume(name_or_id, **how))
+
+    def trigger(self, name_or_id: str | UUID, **how: Any) -> SyncRun[Any]:
+        return SyncRun(self._client, self._client.ask(lambda client: client.jobs.trigger(name_or_id, **how)))
+
+    def delete(self, name_or_id: str | UUID, *, reason: str = "") -> None:
+        self._client.ask(lambda client: client.jobs.delete(name_or_id, reason=reason))
 
     def cancel(self, name_or_id: str | UUID) -> int:
+        """Cancel all runs of a job that are in motion; the job itself stays. Return how many that were."""
         return self._client.ask(lambda client: client.jobs.cancel(name_or_id))
+
+    def backfill(self, name_or_id: str | UUID, start: datetime | str, end: datetime | str, **how: Any) -> int:
+        return self._client.ask(lambda client: client.jobs.backfill(name_or_id, start, end, **how))
+
+    def upcoming(self, name_or_id: str | UUID, number: int = 5) -> Sequence[datetime]:
+        return self._client.ask(lambda client: client.jobs.upcoming(name_or_id, number))
+
+    def slots(self, name_or_id: str | UUID, start: datetime, end: datetime, *, limit: int = 1000) -> Sequence[SlotView]:
+        return self._client.ask(lambda client: client.jobs.slots(name_or_id, start, end, limit=limit))
 
     def _job(self, question: Callable[[Client], Coroutine[Any, Any, JobHandle]]) -> SyncJob:
         return SyncJob(self._client, self._client.ask(question))
@@ -323,8 +449,21 @@ class SyncRuns:
     def get(self, run: UUID | str) -> RunView:
         return self._client.ask(lambda client: client.runs.get(run))
 
+    def list(self, **wanted: Any) -> Page[RunView]:
+        """Return runs, newest slot first, a page at a time."""
+        return self._client.ask(lambda client: client.runs.list(**wanted))
+
     def each(self, **wanted: Any) -> Iterator[RunView]:
+        """Give every run that :meth:`list` would, page by page."""
         return self._client.each(lambda client: client.runs.each(**wanted))
+
+    def handle(self, run: UUID | str) -> SyncRun[Any]:
+        """Return a handle on a run whose id is known."""
+
+        async def made(client: Client) -> Run[Any]:  # there is nothing to wait for but an open client
+            return client.runs.handle(run)
+
+        return SyncRun(self._client, self._client.ask(made))
 
     def cancel(self, run: UUID | str) -> State:
         return self._client.ask(lambda client: client.runs.cancel(run))
@@ -348,7 +487,12 @@ class SyncDeadLetters:
     def get(self, run: UUID | str) -> DeadLetter:
         return self._client.ask(lambda client: client.dead_letters.get(run))
 
+    def list(self, **wanted: Any) -> Page[DeadLetter]:
+        """Return the open letters, newest first, a page at a time."""
+        return self._client.ask(lambda client: client.dead_letters.list(**wanted))
+
     def each(self, **wanted: Any) -> Iterator[DeadLetter]:
+        """Give every letter that :meth:`list` would, page by page."""
         return self._client.each(lambda client: client.dead_letters.each(**wanted))
 
     def replay(self, run: UUID | str, *, payload: Json = None) -> SyncRun[Any]:
@@ -357,3 +501,32 @@ class SyncDeadLetters:
 
     def discard(self, run: UUID | str, *, reason: str = "") -> bool:
         return self._client.ask(lambda client: client.dead_letters.discard(run, reason=reason))
+
+
+class SyncWorkers:
+    """The processes of a cluster, and the pools they work for."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+
+    def list(self) -> Sequence[NodeView]:
+        return self._client.ask(lambda client: client.workers.list())
+
+    def pools(self) -> Sequence[PoolView]:
+        return self._client.ask(lambda client: client.workers.pools())
+
+    def pause_pool(self, pool: str, *, reason: str = "") -> None:
+        """Let nothing more be claimed from a pool, by any worker; what is at work goes on."""
+        self._client.ask(lambda client: client.workers.pause_pool(pool, reason=reason))
+
+    def resume_pool(self, pool: str) -> bool:
+        """Let a pool go on; return whether it was paused."""
+        return self._client.ask(lambda client: client.workers.resume_pool(pool))
+
+    def quiesce(self, node: UUID | str) -> None:
+        """Ask a worker to take nothing more; it finishes what it has in hand, and stays."""
+        self._client.ask(lambda client: client.workers.quiesce(node))
+
+    def stop(self, node: UUID | str) -> None:
+        """Ask a process to drain and end; it hears of it with its next heartbeat."""
+        self._client.ask(lambda client: client.workers.stop(node))
