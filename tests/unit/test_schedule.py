@@ -1,6 +1,6 @@
 """What a schedule promises, case by case."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import islice
 from zoneinfo import ZoneInfo
 
@@ -21,8 +21,10 @@ from mainspring import (
     jitter,
     parse_spec,
 )
-from mainspring.domain.schedule import RULES
+from mainspring.domain.schedule import RULES, Spec
 from mainspring.domain.zones import TZDATA_VERSION
+
+WEST = timezone(timedelta(hours=-12))
 
 
 def utc(text: str) -> datetime:
@@ -188,6 +190,21 @@ def test_an_exclusion_of_everything_is_refused_not_searched_for_ever() -> None:
     assert refusal.value.field == "exclude"
 
 
+def test_an_anchor_and_a_phase_may_meet_past_the_calendar() -> None:
+    far = Every(timedelta(hours=1), utc("9999-12-31T00:30"), phase=timedelta(days=3_650_000))
+
+    assert Schedule(specs=(far,)).next_after(utc("2026-11-15T00:00")) == utc("2026-11-15T00:30")
+
+
+@pytest.mark.parametrize("crons", [1, 20])
+def test_the_last_day_of_the_calendar_is_no_trouble_to_exclusions(crons: int) -> None:
+    exclude: tuple[Spec | date, ...] = (date(9999, 12, 30), *(Cron(f"{minute} * * * *") for minute in range(crons)))
+    last = At(utc("9999-12-31T23:59"))
+
+    assert Schedule(specs=(last,), timezone="Pacific/Apia", exclude=exclude).next_after(utc("2026-01-01")) is not None
+    assert Schedule(specs=(Cron("* * * * *"),), exclude=exclude).next_after(utc("9999-12-31T12:00")) is None
+
+
 def test_the_window_bounds_both_directions() -> None:
     schedule = Schedule(specs=(Cron("0 * * * *"),), start=utc("2026-11-15T09:00"), end=utc("2026-11-15T12:00"))
 
@@ -258,10 +275,14 @@ def test_a_spec_is_read_from_text(text: str, spec: object) -> None:
         (lambda: Schedule(specs=(Every(timedelta(milliseconds=1500)),)), "interval"),
         (lambda: Schedule(specs=(Every(timedelta(0)),)), "interval"),
         (lambda: Schedule(specs=(Every(timedelta(hours=1), utc("2026-01-01T00:00:00.5")),)), "anchor"),
+        (lambda: Schedule(specs=(Every(timedelta(hours=1), phase=timedelta(seconds=-1)),)), "phase"),
+        (lambda: Schedule(specs=(At(utc("9999-12-31T23:59:59.9995")),)), "at"),
+        (lambda: Schedule(specs=(Cron("* * * * *"),), end=datetime(9999, 12, 31, 20, tzinfo=WEST)), "end"),
         (lambda: Schedule(specs=(At(datetime(2026, 1, 1)),)), "at"),
         (lambda: Schedule(specs=(At(utc("1969-01-01")),)), "at"),
         (lambda: Schedule(specs=(RRule("FREQ=DAILY;BYDAY=XX", utc("2026-01-01")),)), "BYDAY"),
         (lambda: parse_spec("@every soon"), "@every"),
+        (lambda: parse_spec("@every 3651d"), "@every"),
         (lambda: jitter("job", utc("2026-01-01"), timedelta(seconds=-1)), "jitter"),
     ],
 )

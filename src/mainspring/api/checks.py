@@ -13,7 +13,7 @@ import msgspec
 from mainspring.api.keeping import Kept
 from mainspring.api.tenancy import Tenancy
 from mainspring.domain.access import Principal, Scope
-from mainspring.domain.durations import format_duration
+from mainspring.domain.durations import LAST_INSTANT, format_duration
 from mainspring.domain.errors import Forbidden, InvalidRequest, UnknownTask
 from mainspring.domain.inline import check_inline
 from mainspring.domain.job import Job, Json
@@ -181,12 +181,7 @@ def _check(job: Job, quotas: Quotas, known: frozenset[str] | None) -> None:
 @lru_cache(maxsize=10_000)
 def _closest(schedule: Schedule) -> timedelta | None:
     """Return how close together two slots of a schedule are, of the first few hundred."""
-    slots: list[datetime] = []
-    at: datetime | None = max(_FROM, schedule.start or _FROM)
-    while at is not None and len(slots) < _LOOKED_AT:
-        at = schedule.next_after(at)
-        if at is not None:
-            slots.append(at)
+    slots = schedule.between(max(_FROM, schedule.start or _FROM), LAST_INSTANT, _LOOKED_AT)
     return min((later - earlier for earlier, later in pairwise(slots)), default=None)
 
 

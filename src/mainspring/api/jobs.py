@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -19,7 +19,7 @@ from mainspring.api.runs import ended_within, run_reply, written
 from mainspring.api.seeing import hidden, in_words, seen
 from mainspring.api.together import Together
 from mainspring.domain.asking import Change, JobFilter, Request, RunFilter
-from mainspring.domain.durations import parse_duration
+from mainspring.domain.durations import LAST_INSTANT, later, parse_duration
 from mainspring.domain.errors import InvalidRequest, MainspringError, NotFound
 from mainspring.domain.job import Job, JobState, Json, job_to_json
 from mainspring.domain.views import JobStatusView, JobView
@@ -216,15 +216,14 @@ class Jobs:
     async def upcoming(self, call: Call) -> Reply:
         job = await self._find(call)
         schedule, zone = job.definition.schedule, ZoneInfo(job.definition.schedule.timezone)
-        start = call.query.after or (job.next_fire_at or self._desk.env.now()) - timedelta(milliseconds=1)
-        found: list[shapes.UpcomingSlot] = []
-        at: datetime | None = start
-        while at is not None and len(found) < call.query.limit:
-            at = schedule.next_after(at)
-            if at is not None:
-                local = at.astimezone(zone).isoformat()
-                found.append(shapes.UpcomingSlot(at=at.astimezone(UTC), local=local, note=note(schedule, at)))
-        return json_reply(shapes.Upcoming(timezone=schedule.timezone, items=tuple(found)))
+        start = job.next_fire_at or self._desk.env.now()
+        if call.query.after is not None:
+            start = later(call.query.after, timedelta(milliseconds=1))
+        items = tuple(
+            shapes.UpcomingSlot(at=at, local=at.astimezone(zone).isoformat(), note=note(schedule, at))
+            for at in schedule.between(start, LAST_INSTANT, call.query.limit, fired=job.fired)
+        )
+        return json_reply(shapes.Upcoming(timezone=schedule.timezone, items=items))
 
     async def explain(self, call: Call) -> Reply:
         job = await self._find(call)

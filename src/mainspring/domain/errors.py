@@ -7,7 +7,7 @@ MainspringError
   Conflict            look again, then decide   IllegalTransition, StaleVersion, InProgress
   Unauthenticated     say who you are           a key or token is missing, not valid, expired, revoked
   Forbidden           ask for more rights       what you are does not allow it
-  Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable, RateLimited
+  Unavailable         try the same again later  StoreUnavailable, EmbeddedUnavailable, RateLimited, NewerRelease
   Superseded          stop: another owns it now LeaseLost, NodeDeclaredDead
   RunFailed           the run you waited for came to nothing   RunCancelled
   BrokenInvariant     a bug of ours; please report
@@ -175,6 +175,12 @@ class Unavailable(MainspringError):
 
     code = "unavailable"
     exit_status = 6
+
+
+class NewerRelease(Unavailable):
+    """A later release wrote this. Its nodes take care of it; upgrade this one."""
+
+    code = "newer_release"
 
 
 class StoreUnavailable(Unavailable):

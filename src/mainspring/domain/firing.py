@@ -15,11 +15,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
+from mainspring.domain.durations import later
 from mainspring.domain.errors import BrokenInvariant
 from mainspring.domain.ids import JobId
 from mainspring.domain.schedule import Schedule, jitter
 
 _TICK: Final = timedelta(milliseconds=1)  # slots are whole milliseconds
+MOST_CAUGHT_UP: Final = 10_000  # runs of one catch-up, whatever a job says: it shares its transaction with others
 ON_TIME: Final = timedelta(seconds=5)  # later than this a slot was missed; the guardian alone needs two seconds
 
 
@@ -181,12 +183,13 @@ class _Due:
         decisions: list[Decision] = []
         if self.newest == oldest and self._now - oldest <= min(misfire.window or ON_TIME, ON_TIME):
             return [oldest], decisions  # one slot, on time: nearly always
-        if misfire.window is not None and (opens := self._now - misfire.window) > oldest:
+        if misfire.window is not None and self._now - oldest > misfire.window:
+            opens = self._now - misfire.window
             decisions += self._stretch(oldest, opens, Disposition.EXPIRED)
             oldest = opens
         match misfire.policy:
             case Misfires.ALL:
-                wanted = self._newest(oldest, misfire.most)
+                wanted = self._newest(oldest, min(misfire.most, MOST_CAUGHT_UP))
             case Misfires.LATEST:
                 wanted = self._newest(oldest, 1)
             case Misfires.SKIP:
@@ -242,9 +245,10 @@ def _fired(job: DueJob, slots: list[datetime], now: datetime) -> list[Decision]:
     busy = job.going.released + job.going.held > 0
     decisions = []
     for place, slot in enumerate(slots):
-        ready_at = max(slot + jitter(str(job.id), slot, job.jitter), now if place else slot)
+        ready_at = max(later(slot, jitter(str(job.id), slot, job.jitter)), now if place else slot)
         held = job.overlap.exclusive and (busy or place > 0)
-        decisions.append(_one(slot, Disposition.FIRED, ready_at=ready_at + place * job.misfire.pace, held=held))
+        ready_at = later(ready_at, place * job.misfire.pace) if place else ready_at
+        decisions.append(_one(slot, Disposition.FIRED, ready_at=ready_at, held=held))
     return decisions
 
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeAlias, cast
 
-from mainspring.domain.durations import format_duration, parse_duration
-from mainspring.domain.errors import InvalidRequest
+from mainspring.domain.durations import LONGEST, check_duration, format_duration, later, read_duration
+from mainspring.domain.errors import InvalidRequest, NewerRelease
 from mainspring.domain.fields import Dialect
 from mainspring.domain.firing import Misfire, Misfires, Overlap, Overlaps
 from mainspring.domain.retry import RetryPolicy
@@ -27,6 +27,7 @@ LONGEST_NAME: Final = 200
 LONGEST_PAYLOAD: Final = 256_000  # bytes of JSON
 HIGHEST_PRIORITY: Final = 100
 AGEING: Final = timedelta(seconds=30)  # a step of priority is worth this much waiting
+_ZERO: Final = timedelta(0)
 
 
 _MISFIRE: Final = Misfire()
@@ -85,6 +86,11 @@ class Job:
         for tag in self.tags:
             check_name(tag, "tags")
         check_priority(self.priority)
+        for field in ("wait_timeout", "run_timeout", "deadline", "estimated_duration"):
+            check_duration(getattr(self, field), field=field)
+        check_duration(self.misfire.window, field="misfire.window")
+        for field, length in (("jitter", self.jitter), ("misfire.pace", self.misfire.pace)):
+            check_duration(length, field=field, least=_ZERO)
 
     @property
     def on_demand(self) -> bool:
@@ -140,9 +146,9 @@ def expiry(job: Job, *, slot: datetime, ready_at: datetime) -> datetime | None:
     """Return from when on an attempt that is ready at ``ready_at`` may not start any more."""
     limits = []
     if job.deadline is not None:
-        limits.append(slot + job.deadline)
+        limits.append(later(slot, job.deadline))
     if job.wait_timeout is not None:
-        limits.append(ready_at + job.wait_timeout)
+        limits.append(later(ready_at, job.wait_timeout))
     return min(limits, default=None)
 
 
@@ -155,8 +161,19 @@ def job_to_json(job: Job) -> dict[str, Json]:
 
 
 def job_from_json(document: Mapping[str, Json], *, schedule: Schedule | None = None) -> Job:
-    """Read what :func:`job_to_json` wrote; ``schedule`` spares reading one that is known already."""
-    given = {name: _READ[name](value) for name, value in document.items()}
+    """Read what :func:`job_to_json` wrote; ``schedule`` spares reading one that is known already.
+
+    Raises:
+        NewerRelease: it has fields that nobody here knows. While nodes are upgraded one after the other that is no
+            fault of the job, which the new ones fire.
+    """
+    try:
+        given = {name: _READ[name](value) for name, value in document.items()}
+    except KeyError:
+        unknown = sorted(document.keys() - _READ.keys())
+        if not unknown:
+            raise
+        raise NewerRelease(f'a definition has a field "{unknown[0][:40]}" of a later release; upgrade') from None
     return Job(**given) if schedule is None else Job(**given, schedule=schedule)
 
 
@@ -231,8 +248,8 @@ def _spec_from_json(document: Mapping[str, Json]) -> Spec:
             return Cron(expression, Dialect(rest.get("dialect", "unix")))
         case {"every": interval, **rest}:
             anchor = _instant(rest.get("anchor")) or EPOCH
-            phase = _duration(rest["phase"]) if "phase" in rest else timedelta(0)
-            return Every(_duration(interval), anchor, phase)
+            phase = read_duration(rest["phase"], field="phase") if "phase" in rest else _ZERO
+            return Every(read_duration(interval, field="every"), anchor, phase)
         case {"at": instant}:
             return At(datetime.fromisoformat(instant))
         case {"rrule": rule, "start": start}:
@@ -258,7 +275,8 @@ def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _duration(text: str) -> timedelta:
-    return parse_duration(text, field="duration")
+    """Read a duration. What was stored while longer ones were allowed is the longest: its job goes on."""
+    return min(read_duration(text, field="duration"), LONGEST)
 
 
 def _same(value: Any) -> Any:

@@ -18,6 +18,7 @@ from itertools import accumulate, pairwise
 from math import gcd
 from typing import Final, NamedTuple, TypeVar
 
+from mainspring.domain import masks
 from mainspring.domain.rrule import Frequency, Rule, Weekday, refusal
 from mainspring.domain.zones import DAY
 
@@ -102,6 +103,22 @@ class RRuleWalls:
             return self._clock.ticks_before(end) - self._clock.ticks_before(start)
         (first, start_second), (last, end_second) = divmod(start, DAY), divmod(end, DAY)
         return self._whole(first, last) - self._part(first, start_second) + self._part(last, end_second)
+
+    def seconds(self, day: int) -> int:
+        """Return the matching seconds of a day, as a mask."""
+        first, _, days = self._year_of(day)
+        if not self._start // DAY <= day <= self._last // DAY or not days >> day - first & 1:
+            return 0
+        slots, offsets = self._times(day)
+        if self._calendar.selects:
+            mask = masks.marked(offsets)
+        elif slots == 1:
+            mask = self._clock.within()
+        else:
+            mask = _spread(slots, self._clock.slot) * self._clock.within()
+        if day == self._start // DAY:
+            mask &= ~masks.stretch(0, self._start % DAY)
+        return mask & masks.stretch(0, self._last % DAY + 1) if day == self._last // DAY else mask
 
     def full_stretch(self, *, whole_minutes: bool) -> int:
         """Return 1: what a rule excludes is stepped over match by match."""
@@ -221,6 +238,13 @@ class _Clock:
         seconds = rule.by_second if self.slot == 1 else [offset % 60 for offset in self.offsets]
         reached = gcd(self.interval, 60) if self.slot == 1 else 1
         self.whole_minutes = not any(second for second in seconds if (second - start) % reached == 0)
+        self._within = 0
+
+    def within(self) -> int:
+        """Return the offsets within a slot, as a mask."""
+        if not self._within:
+            self._within = masks.marked(self.offsets)
+        return self._within
 
     def slots(self, day: int) -> int:
         """Return the matching slots of a matching day."""
@@ -427,6 +451,11 @@ def _recurring(days: list[int], period: int) -> bytes:
     marks *= 1 + -(-_SLICE // size)
     del marks[size + _SLICE :]
     return int(marks[::-1], 2).to_bytes(len(marks) // 8 + 1, "little")
+
+
+@lru_cache(maxsize=64)
+def _spread(slots: int, apart: int) -> int:
+    return masks.spread(slots, apart)
 
 
 def _folded(mask: int, width: int, interval: int) -> int:

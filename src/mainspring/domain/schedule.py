@@ -10,21 +10,22 @@ come: it depends on the schedule, its ``rules`` version and the zone data, never
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, TypeAlias, assert_never
 
-from mainspring.domain import cron, rrule
-from mainspring.domain.combined import Exclusion, LocalDates, NamedInstants, Union, Without
+from mainspring.domain import cron, masks, rrule
+from mainspring.domain.combined import MANY, Exclusion, LocalDates, ManyCrons, NamedInstants, Union, Without
 from mainspring.domain.durations import format_duration, parse_duration
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.fields import Dialect
 from mainspring.domain.recurrence import RRuleWalls
 from mainspring.domain.timetable import DEBIAN, Dst, Never, Single, Steady, Timetable, Walls, Zoned, chosen
 from mainspring.domain.walls import CronWalls
-from mainspring.domain.zones import Zone, zone
+from mainspring.domain.zones import DAY, Zone, zone
 
 RULES: Final = (
     1  # raised when the same text would name other instants; old schedules keep the version they were made under
@@ -34,6 +35,8 @@ MOST_EXCLUSIONS: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _SECOND: Final = timedelta(seconds=1)
+_PAST_9999: Final = 253_402_300_800_000
+_MOST_LISTED_WORK: Final = 2_000_000  # exclusions asked for one list of slots; about a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +158,21 @@ class Schedule:
         return _instant(found)
 
     def between(self, start: datetime, end: datetime, limit: int, *, fired: int = 0) -> list[datetime]:
-        """Return the slots in ``[start, end)``, oldest first, at most ``limit`` of them."""
+        """Return the slots in ``[start, end)``, oldest first, at most ``limit`` of them.
+
+        Raises:
+            InvalidSchedule: so much is excluded that listing them takes too long; ask for fewer.
+        """
         if self.max_fires is not None:
             limit = min(limit, self.max_fires - fired)
         slots: list[datetime] = []
+        without = self._walk.without
+        most = 0 if without is None else without.work + _MOST_LISTED_WORK
         last, found = _ceil(end), self._after(_ceil(start) - 1)
         while found is not None and found < last and len(slots) < limit:
+            if without is not None and without.work > most:
+                allowed = f"ask for fewer at once than {len(slots)}, exclude less, or narrow the schedule itself"
+                raise _refuse("exclude", len(self.exclude), "leaves out too much to list so many slots", allowed)
             slots.append(_instant(found))
             found = self._after(found)
         return slots
@@ -275,6 +287,12 @@ def _check_instant(name: str, instant: datetime) -> None:
         raise _without_offset(name, instant)
     if instant < EPOCH:
         raise _refuse(name, instant, f"{instant.isoformat()} is before 1970", "slots begin with 1970-01-01T00:00:00Z")
+    if _floor(instant) >= _PAST_9999:
+        raise _after_9999(name, instant)
+
+
+def _after_9999(name: str, instant: datetime) -> InvalidSchedule:
+    return _refuse(name, instant, f"{instant.isoformat()} is after 9999 in UTC", "slots end with 9999-12-31")
 
 
 def _without_offset(name: str, instant: datetime) -> InvalidSchedule:
@@ -297,10 +315,11 @@ class _Walk:
     question, and a walk from slot to slot asks for what follows the last answer: both are spared it.
     """
 
-    __slots__ = ("_memo", "timetable")
+    __slots__ = ("_memo", "timetable", "without")
 
-    def __init__(self, timetable: Timetable) -> None:
+    def __init__(self, timetable: Timetable, without: Without | None = None) -> None:
         self.timetable = timetable
+        self.without = without
         self._memo: tuple[datetime | None, datetime | None, int] = (None, None, 0)  # asked, answer, answer again
 
     def after(self, instant: datetime) -> datetime | None:
@@ -328,24 +347,48 @@ def _shared(
 ) -> _Walk:
     where = zone(timezone)
     parts = [_spec_timetable(spec, where, dst, key) for spec in specs]
-    whole = parts[0] if len(parts) == 1 else Union(parts)
+    exclusions = _exclusions(exclude, where, dst, key)
+    if not exclusions:
+        return _Walk(parts[0] if len(parts) == 1 else Union(parts))
+    # Single instants are left out or not once and for all; the rest has whole seconds only, which masks can hold.
+    single = [part for part in parts if isinstance(part, Single)]
+    single = [part for part in single if not any(exclusion.covers(part.instant) for exclusion in exclusions)]
+    recurring = [part for part in parts if not isinstance(part, Single)]
+    if not recurring:
+        return _Walk(Union(single) if single else Never())
+    without = Without(recurring[0] if len(recurring) == 1 else Union(recurring), exclusions)
+    return _Walk(Union([without, *single]) if single else without, without)
+
+
+def _exclusions(exclude: tuple[Spec | date, ...], where: Zone, dst: Dst, key: str | None) -> list[Exclusion]:
     dates = [day for day in exclude if isinstance(day, date)]
+    specs = [spec for spec in exclude if not isinstance(spec, date)]
     exclusions: list[Exclusion] = [LocalDates(dates, where)] if dates else []
-    exclusions += [
-        NamedInstants(_spec_timetable(spec, where, dst, key)) for spec in exclude if not isinstance(spec, date)
+    crons = [spec for spec in specs if isinstance(spec, Cron)]
+    if len(crons) >= MANY:
+        named = [
+            (cron.parse(spec.expression, spec.dialect, key), _spec_timetable(spec, where, dst, key)) for spec in crons
+        ]
+        exclusions.append(ManyCrons(named, where))
+        specs = [spec for spec in specs if not isinstance(spec, Cron)]
+    return exclusions + [
+        NamedInstants(_spec_timetable(spec, where, dst, key), work=3 if isinstance(spec, RRule) else 1)
+        for spec in specs
     ]
-    return _Walk(Without(whole, exclusions) if exclusions else whole)
 
 
 @lru_cache(maxsize=16_384)
 def _spec_timetable(spec: Spec, where: Zone, dst: Dst, key: str | None) -> Timetable:
     match spec:
         case Cron() | RRule():
-            return Zoned(walls_of(spec, where, key), where, dst)
+            walls = walls_of(spec, where, key)
+            return Zoned(walls, where, dst, _seconds_of(spec, walls, key))
         case Every(interval, anchor, phase):
             return _steady(interval, anchor, phase)
         case At(instant):
             _check_instant("at", instant)
+            if _ceil(instant) >= _PAST_9999:
+                raise _after_9999("at", instant)
             return Single(_ceil(instant))
         case OnDemand():
             return Never()
@@ -368,13 +411,29 @@ def walls_of(spec: Cron | RRule, where: Zone, key: str | None) -> Walls:
             assert_never(spec)
 
 
+def _seconds_of(spec: Cron | RRule, walls: Walls, key: str | None) -> Callable[[int], int]:
+    """Return what gives the matching seconds of a wall clock's day. Those of cron are the same on every such day."""
+    if isinstance(walls, RRuleWalls):
+        return walls.seconds
+    assert isinstance(spec, Cron)
+    expression = cron.parse(spec.expression, spec.dialect, key)
+    fields = expression.second.mask, expression.minute.mask, expression.hour.mask
+
+    def seconds(day: int) -> int:
+        found = walls.at_or_after(day * DAY)
+        return masks.times(*fields) if found is not None and found // DAY == day else 0
+
+    return seconds
+
+
 def _steady(interval: timedelta, anchor: datetime, phase: timedelta) -> Steady:
     if interval < _SECOND or interval % _SECOND:
         reason = f"{format_duration(interval)} is not a whole number of seconds"
         raise _refuse("interval", interval, reason, "use 1s or more")
     _check_instant("anchor", anchor)
-    origin = anchor + phase
-    if origin.microsecond:
-        reason = f"{origin.isoformat()} is not a whole second"
+    if phase < timedelta(0):
+        raise _refuse("phase", phase, f"{phase} is negative", "use a length of 0 or more")
+    if (anchor - EPOCH + phase % interval) % _SECOND:  # as lengths: their sum may be past the calendar
+        reason = f"{anchor.isoformat()} and {phase} make no whole second"
         raise _refuse("anchor", anchor, reason, "recurring slots are whole seconds")
-    return Steady(interval // _MILLISECOND, _floor(origin))
+    return Steady(interval // _MILLISECOND, _floor(anchor) + phase // _MILLISECOND)

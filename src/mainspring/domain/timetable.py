@@ -10,10 +10,12 @@ place, ``_Rules``, and only on the few pieces of a year where it applies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
+from mainspring.domain import masks
 from mainspring.domain.errors import InvalidSchedule
 from mainspring.domain.zones import DAY, Pass, Piece, Zone
 
@@ -94,6 +96,9 @@ class Timetable(Protocol):
     def count(self, start: int, end: int) -> int:
         """Return how many instants ``[start, end)`` holds."""
 
+    def seconds(self, day: int) -> int:
+        """Return those of its instants in a UTC day that are whole seconds, as a mask (``masks.py``)."""
+
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
         """Return a ``[start, end)`` around one of its instants in which it names all there are.
 
@@ -130,16 +135,20 @@ class Single:
     whole_minutes = False
 
     def __init__(self, instant: int) -> None:
-        self._instant = instant
+        self.instant = instant
 
     def after(self, instant: int) -> int | None:
-        return self._instant if instant < self._instant else None
+        return self.instant if instant < self.instant else None
 
     def before(self, instant: int) -> int | None:
-        return self._instant if instant > self._instant else None
+        return self.instant if instant > self.instant else None
 
     def count(self, start: int, end: int) -> int:
-        return int(start <= self._instant < end)
+        return int(start <= self.instant < end)
+
+    def seconds(self, day: int) -> int:
+        second, rest = divmod(self.instant, 1000)
+        return 1 << second % DAY if not rest and second // DAY == day else 0
 
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
         del whole_minutes
@@ -161,6 +170,10 @@ class Never:
 
     def count(self, start: int, end: int) -> int:
         del start, end
+        return 0
+
+    def seconds(self, day: int) -> int:
+        del day
         return 0
 
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
@@ -190,6 +203,13 @@ class Steady:
     def count(self, start: int, end: int) -> int:
         return max(self._until(end) - self._until(start), 0)
 
+    def seconds(self, day: int) -> int:
+        interval = self._interval // 1000  # recurring slots are whole seconds
+        first = (self._origin // 1000 - day * DAY) % interval
+        if first >= DAY or not 0 <= day < LATEST // DAY:
+            return 0
+        return masks.comb(interval) << first & masks.EVERY_SECOND if first else masks.comb(interval)
+
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
         del whole_minutes
         return instant, instant + 1
@@ -200,10 +220,11 @@ class Steady:
 
 
 class Zoned:
-    """Wall times in a zone, under a choice of DST rules."""
+    """Wall times in a zone, under a choice of DST rules; ``seconds_of`` gives those of a day of the wall clock."""
 
-    def __init__(self, walls: Walls, zone: Zone, dst: Dst) -> None:
+    def __init__(self, walls: Walls, zone: Zone, dst: Dst, seconds_of: Callable[[int], int]) -> None:
         self._walls = walls
+        self._seconds_of = seconds_of
         self._zone = zone
         self._rules = _Rules(dst, follows_real_time=walls.follows_real_time)
         self._plain = 0, 0, 0  # start, end and offset of the plain piece last searched; one read, so threads may share
@@ -249,6 +270,21 @@ class Zoned:
             position = until
         return total
 
+    def seconds(self, day: int) -> int:
+        midnight = day * DAY
+        position, stop = max(midnight, 0), min(midnight + DAY, LATEST)
+        mask = 0
+        while position < stop:
+            piece = self._zone.piece_at(position)
+            until = min(piece.end, stop)
+            if self._rules.plays(piece):
+                shown = self._shown(position + piece.offset, until - position)
+                mask |= shown << position - midnight
+            for added in self._additions(piece, position, until):
+                mask |= 1 << added - midnight
+            position = until
+        return mask
+
     def stretch(self, instant: int, *, whole_minutes: bool) -> tuple[int, int]:
         piece = self._zone.piece_at(instant // 1000)
         length = self._walls.full_stretch(whole_minutes=whole_minutes)
@@ -257,6 +293,17 @@ class Zoned:
         wall = instant // 1000 + piece.offset
         start = wall - wall % length - piece.offset
         return max(start, piece.start) * 1000, min(start + length, piece.end) * 1000
+
+    def _shown(self, wall: int, length: int) -> int:
+        """Return the matching walls of ``length`` seconds from ``wall`` on; of no more than a day."""
+        day, second = divmod(wall, DAY)
+        mask = self._seconds_of(day)
+        if not second and length == DAY:
+            return mask
+        mask >>= second
+        if second + length > DAY:
+            mask |= self._seconds_of(day + 1) << DAY - second
+        return mask & (1 << length) - 1
 
     def _search(self, position: int) -> int | None:
         """Return the first instant not before ``position`` (in seconds), piece by piece."""

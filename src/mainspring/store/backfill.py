@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from mainspring.domain.durations import LONGEST, check_duration, later
 from mainspring.domain.errors import InvalidRequest
 from mainspring.domain.ids import JobId, Kind, run_id, slot_text
 from mainspring.domain.job import AGEING, Job
@@ -59,26 +60,32 @@ async def backfill(
 
     Raises:
         NotFound: there is no such job.
-        InvalidRequest: the range is in the future, or too long.
+        InvalidRequest: the range is in the future, or too long; the pace would put the last of them too far off.
     """
+    check_duration(pace, field="pace", least=timedelta(0))
     async with db.transaction() as tx:
         known, now = await lock_known(tx, definitions, job)
         if wanted.end > now:
             allowed = "end it now or before; what is to come will fire by itself"
             reason = "the range ends in the future"
             raise InvalidRequest(reason, field="end", value=wanted.end.isoformat(), allowed=allowed)
+        slots = slots_in(known.job, wanted)
+        if (last := max(len(slots) - 1, 0) * pace) > LONGEST:
+            reason = f"the last of {len(slots)} slots would start in {last.days} days"
+            allowed = f"use a pace that is done in {LONGEST.days} days, or a shorter range"
+            raise InvalidRequest(reason, field="pace", value=str(pace), allowed=allowed)
         lead = known.job.priority * AGEING
         planned = [
             Planned(
                 run_id(job, Kind.BACKFILL, f"{slot_text(slot)}/{request}", at=slot),
                 Kind.BACKFILL,
                 slot,
-                now + place * pace,
+                later(now, place * pace),
                 lead,
                 None,
                 None,
             )
-            for place, slot in enumerate(slots_in(known.job, wanted))
+            for place, slot in enumerate(slots)
         ]
         written = await write_runs(tx, known, planned, now)
     if known.exclusive:

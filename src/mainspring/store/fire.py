@@ -8,7 +8,8 @@ after it everything. A COMMIT whose answer was lost is repeated by whoever looks
 
 Failures.
   two engines at once    SKIP LOCKED shares the rows; the loser's cursor compare finds nothing
-  one job's plan raises  that job is quarantined, the batch goes on
+  one job's plan raises  that job is quarantined, the batch goes on. Likewise if its definition cannot be read,
+                         or the rows of its runs cannot be made: all that is computed for one job is computed apart
   the fence is gone      LeaseLost: nothing is written
 """
 
@@ -17,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import asyncpg
 
-from mainspring.domain.errors import BrokenInvariant, LeaseLost
+from mainspring.domain.errors import BrokenInvariant, LeaseLost, Unavailable
 from mainspring.domain.firing import Decision, Disposition, DueJob, FirePlan, FireReport, Going, plan_fire
-from mainspring.domain.ids import JobId, scheduled_run_ids
+from mainspring.domain.ids import JobId, RunId, scheduled_run_ids
 from mainspring.domain.job import AGEING, Job, expiry
 from mainspring.domain.selection import DueNow, Fence, Selection
 from mainspring.environment import Environment
@@ -36,6 +37,7 @@ from mainspring.store.runs import stop_runs_of
 _SQL = queries("fire")
 _LEASE = queries("nodes")["hold_fence"]
 _IDLE = Going()
+_NOT_THEIRS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, Unavailable)
 
 
 @dataclass(slots=True)
@@ -51,10 +53,19 @@ class _Alike:
     ids: list[JobId] = field(default_factory=list)
 
 
+class _Rows(NamedTuple):
+    """What one slot that fires becomes, in all jobs that are alike."""
+
+    ids: list[RunId]
+    shape: tuple[Any, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Planned:
     group: _Alike
     plan: FirePlan
+    runs: tuple[_Rows, ...]
+    skips: tuple[tuple[Any, ...], ...]  # the shapes of the others
 
 
 async def fire(db: Database, definitions: Definitions, env: Environment, selection: Selection) -> FireReport:
@@ -115,15 +126,40 @@ async def _plan(
     """Plan what is alike together and the rest apart: a job that raises must not stop the others (F15)."""
     if not rows:
         return [], ()
-    jobs = await definitions.shared(tx, [(row["job_id"], row["version"]) for row in rows])
+    jobs, unreadable = await _read(tx, definitions, rows)
+    if unreadable:
+        rows = [row for row in rows if row["job_id"] in jobs]
     planned, broken = _plans(rows, jobs, await _going(tx, [row["job_id"] for row in rows]))
     stopping = {job_id for item in planned if item.plan.cancel_going for job_id in item.group.ids}
     if stopping:  # overlap = cancel_other: stop what is before, then plan on what is still running
         await stop_runs_of(tx, stopping)
         going = await _going(tx, stopping)
-        again, _ = _plans([row for row in rows if row["job_id"] in stopping], jobs, going)
+        again, broken_now = _plans([row for row in rows if row["job_id"] in stopping], jobs, going)
         planned = [item for item in planned if not item.plan.cancel_going] + again
-    return planned, tuple(broken)
+        broken += broken_now
+    return planned, (*unreadable, *broken)
+
+
+async def _read(
+    tx: Connection, definitions: Definitions, rows: Sequence[asyncpg.Record]
+) -> tuple[dict[UUID, Job], list[JobId]]:
+    """Return what the jobs say, and which of them cannot be read: those are sought one by one, which is rare."""
+    pairs = [(row["job_id"], row["version"]) for row in rows]
+    try:
+        return await definitions.shared(tx, pairs), []
+    except _NOT_THEIRS:
+        raise
+    except Exception:  # noqa: BLE001 - a zone that is gone: one of them, not all
+        jobs: dict[UUID, Job] = {}
+    unreadable = []
+    for pair in pairs:
+        try:
+            jobs |= await definitions.shared(tx, [pair])
+        except _NOT_THEIRS:
+            raise
+        except Exception:  # noqa: BLE001
+            unreadable.append(JobId(pair[0]))
+    return jobs, unreadable
 
 
 async def _going(tx: Connection, jobs: Collection[UUID]) -> dict[UUID, Going]:
@@ -137,6 +173,8 @@ def _plans(
     rows: Sequence[asyncpg.Record], jobs: Mapping[UUID, Job], going: Mapping[UUID, Going]
 ) -> tuple[list[_Planned], list[JobId]]:
     groups: dict[tuple[object, ...], _Alike] = {}
+    if not rows:
+        return [], []
     now: datetime = rows[0]["locked_at"]
     for job_id, version, cursor, fired, _ in rows:
         job, busy = jobs[job_id], going.get(job_id, _IDLE)
@@ -150,10 +188,22 @@ def _plans(
     broken: list[JobId] = []
     for group in groups.values():
         try:
-            planned.append(_Planned(group, plan_fire(group.due, now=now)))
+            planned.append(_rows(group, plan_fire(group.due, now=now), now))
         except Exception:  # noqa: BLE001 - whatever it is, it is theirs, and the others are due
             broken += group.ids
     return planned, broken
+
+
+def _rows(group: _Alike, plan: FirePlan, now: datetime) -> _Planned:
+    """Make the rows of a plan while it is still known whose they are."""
+    fired = [decision for decision in plan.decisions if decision.disposition is Disposition.FIRED]
+    runs = (_Rows(scheduled_run_ids(group.ids, one.slot), _run(group, one, now)) for one in fired)
+    skips = (
+        (one.slot, one.first, one.covers, one.disposition.value, group.version)
+        for one in plan.decisions
+        if one.disposition is not Disposition.FIRED
+    )
+    return _Planned(group, plan, tuple(runs), tuple(skips))
 
 
 def _due(job_id: UUID, job: Job, cursor: datetime, fired: int, going: Going) -> DueJob:
@@ -174,7 +224,7 @@ async def _write(tx: Connection, env: Environment, planned: Sequence[_Planned], 
     if not planned:
         return 0
     now: datetime = rows[0]["locked_at"]
-    runs, skips, cursors = _tables(planned, now)
+    runs, skips, cursors = _tables(planned)
     written = 0
     if runs.ids:
         written = _affected(await tx.execute(_SQL["write_runs"], now, runs.ids, *runs.columns(10)))
@@ -209,17 +259,15 @@ class _Table:
         return [self.jobs, self.places, *columns(self.shapes, width)]
 
 
-def _tables(planned: Sequence[_Planned], now: datetime) -> tuple[_Table, _Table, _Table]:
+def _tables(planned: Sequence[_Planned]) -> tuple[_Table, _Table, _Table]:
     runs, skips, cursors = _Table(), _Table(), _Table()
     for item in planned:
         group, plan = item.group, item.plan
-        for decision in plan.decisions:
-            if decision.disposition is Disposition.FIRED:
-                runs.ids += scheduled_run_ids(group.ids, decision.slot)
-                runs.add(group.ids, _run(group, decision, now))
-            else:
-                stretch = (decision.slot, decision.first, decision.covers, decision.disposition.value)
-                skips.add(group.ids, (*stretch, group.version))
+        for ids, shape in item.runs:
+            runs.ids += ids
+            runs.add(group.ids, shape)
+        for shape in item.skips:
+            skips.add(group.ids, shape)
         cursors.add(group.ids, (plan.cursor, plan.next_fire_at, plan.last_slot, plan.fired))
     return runs, skips, cursors
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from mainspring.domain.durations import later
 from mainspring.domain.firing import Overlaps
 from mainspring.domain.ids import JobId, Kind, NodeId, RunId
 from mainspring.domain.job import Job, expiry
@@ -151,7 +152,7 @@ def _running(run: ClaimedRun, failures: int, *, cancel_requested: bool) -> Runni
         failures=failures,
         # Asked for when its time was over already: neither age nor deadline counts from the slot then.
         first_due=run.started_at if run.kind in _LATE_KINDS else run.slot,
-        deadline=None if job.deadline is None or run.kind in _LATE_KINDS else run.slot + job.deadline,
+        deadline=None if job.deadline is None or run.kind in _LATE_KINDS else later(run.slot, job.deadline),
         retry=job.retry,
         on_loss=job.on_loss,
         cancel_requested=cancel_requested,
