@@ -58,7 +58,6 @@ ONLY_BLOCKING: Mapping[str, Mapping[str, str]] = {
 }
 NO_PAIR: Mapping[str, str] = {
     "Targetted": "says what jobs.put takes: the same for both",
-    "Closed": "an error; an async client is closed by the loop it lives on, where nobody waits for another thread",
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from mainspring import Client, Context, NotFound, RetryPolicy, RunFailed, cron, task
 from mainspring.domain.errors import InvalidRequest
-from mainspring.sdk.sync import Closed, SyncClient
+from mainspring.sdk.loop import Closed
+from mainspring.sdk.sync import SyncClient
 from mainspring.store.database import Database
 from tests.api.conftest import serve
 

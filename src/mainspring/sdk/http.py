@@ -16,7 +16,7 @@ connection was cut, or the server had to give up (503), nobody knows whether it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -25,7 +25,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from mainspring.domain.errors import InProgress, InvalidRequest, MainspringError, RateLimited, Unavailable
+from mainspring.domain.views import Page
 from mainspring.environment import Environment
+from mainspring.rest.asked import LARGEST_PAGE
 from mainspring.rest.problems import MEDIA_TYPE, TITLES, Problem, error_of
 from mainspring.rest.routes import BY_NAME, PREFIX, SSE
 from mainspring.sdk.session import Cut, Incoming, NotConnected, Outgoing, Send, Stream, Streaming
@@ -38,6 +40,7 @@ _AT_IT_FOR: Final = 70.0  # the server holds a key for a minute; after that the 
 _LONGEST_LOOK: Final = 2.0
 
 _A = TypeVar("_A")
+_V = TypeVar("_V")
 
 
 class Http:
@@ -74,6 +77,25 @@ class Http:
         except msgspec.MsgspecError as error:
             reason, allowed = f"its answer cannot be read here, {error}", "use the URL of a server of this release"
             raise InvalidRequest(reason, field="url", value=self.url, allowed=allowed) from None
+
+    async def page(  # noqa: PLR0917 - a question, and how much of the answer
+        self,
+        route: str,
+        kind: type[Any],
+        read: Callable[[Any], _V],
+        query: Mapping[str, Any],
+        limit: int,
+        after: str | None,
+    ) -> Page[_V]:
+        """Return a page of any length, in as many requests as that takes."""
+        found: list[_V] = []
+        while True:
+            most = min(limit - len(found), LARGEST_PAGE)
+            page = await self.ask(route, kind, query={**query, "limit": most, "after": after})
+            found += map(read, page.items)
+            after = page.next
+            if after is None or len(found) >= limit:
+                return Page(items=tuple(found), next=after)
 
     def listen(self, query: Mapping[str, Any], last: str | None) -> AbstractAsyncContextManager[Streaming]:
         """Open the stream of events, once; it goes on after the event ``last``."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -46,8 +46,6 @@ _MOST_RUNS: Final = 5_000  # in one request
 _MOST_BYTES: Final = 8 << 20
 _MOST_LINES: Final = 1_000
 
-_V = TypeVar("_V")
-
 
 @asynccontextmanager
 async def open_remote(
@@ -81,6 +79,7 @@ class Remote:
         self.tenant = tenant  # the one that the server takes us for
         self._http = http
         self._ask = http.ask
+        self._page = http.page
 
     async def submit(self, job: Job, wanted: Sequence[Request]) -> list[RunId]:
         if not job.on_demand:
@@ -237,25 +236,6 @@ class Remote:
 
     def watch(self, *, job: JobId | None, run: UUID | None) -> AsyncGenerator[Event]:
         return over_http(self._http, {"job": job, "run": run})
-
-    async def _page(  # noqa: PLR0917 - a question, and how much of the answer
-        self,
-        route: str,
-        kind: type[Any],
-        read: Callable[[Any], _V],
-        query: Mapping[str, Any],
-        limit: int,
-        after: str | None,
-    ) -> Page[_V]:
-        """Return a page of any length, in as many requests as that takes."""
-        found: list[_V] = []
-        while True:
-            most = min(limit - len(found), LARGEST_PAGE)
-            page = await self._ask(route, kind, query={**query, "limit": most, "after": after})
-            found += map(read, page.items)
-            after = page.next
-            if after is None or len(found) >= limit:
-                return Page(items=tuple(found), next=after)
 
 
 def _asked(wanted: Request) -> dict[str, Any]:

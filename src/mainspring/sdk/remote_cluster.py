@@ -6,10 +6,9 @@ the server goes by the tenant of the key, or by the one that a key of the whole 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
 from uuid import UUID
 
 from mainspring.domain.ids import JobId
@@ -20,15 +19,12 @@ from mainspring.domain.views import Page
 from mainspring.environment import SystemEnvironment
 from mainspring.insight.report import AuditReport, Fault, Finding, Lateness
 from mainspring.rest import admin as shapes
-from mainspring.rest.asked import LARGEST_PAGE
 from mainspring.rest.shapes import fields_of
 from mainspring.sdk.addresses import checked_url
 from mainspring.sdk.cluster import SecretView
 from mainspring.sdk.http import Http
 from mainspring.sdk.remote import TENANT
 from mainspring.sdk.session import Through, open_session
-
-_V = TypeVar("_V")
 
 
 @asynccontextmanager
@@ -53,6 +49,7 @@ class RemoteCluster:
 
     def __init__(self, http: Http) -> None:
         self._ask = http.ask
+        self._page = http.page
         self._now = http.env.now
 
     async def list_tenants(self, *, limit: int, after: str | None, deleted: bool) -> Page[Tenant]:
@@ -115,25 +112,6 @@ class RemoteCluster:
         known = fields_of(answer, shapes.KeyAnswer)
         del known["good"]
         return KeyView(**known, expired=expired, tenant_state=there)
-
-    async def _page(  # noqa: PLR0917 - a question, and how much of the answer
-        self,
-        route: str,
-        kind: type[Any],
-        read: Callable[[Any], _V],
-        query: Mapping[str, Any],
-        limit: int,
-        after: str | None,
-    ) -> Page[_V]:
-        """Return a page of any length, in as many requests as that takes."""
-        found: list[_V] = []
-        while True:
-            most = min(limit - len(found), LARGEST_PAGE)
-            page = await self._ask(route, kind, query={**query, "limit": most, "after": after})
-            found += map(read, page.items)
-            after = page.next
-            if after is None or len(found) >= limit:
-                return Page(items=tuple(found), next=after)
 
 
 def _flags(**given: bool) -> dict[str, str]:
