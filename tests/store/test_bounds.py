@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import Cron, Schedule
+from mainspring.domain.asking import Request
 from mainspring.domain.errors import InvalidRequest, NewerRelease
 from mainspring.domain.firing import DueJob, FirePlan, Going, Misfire, Misfires, Overlap, Overlaps, plan_fire
 from mainspring.domain.ids import JobId
@@ -21,6 +22,7 @@ from mainspring.store.backfill import Range, backfill
 from mainspring.store.database import Connection
 from mainspring.store.jobs import Definition, Definitions
 from mainspring.store.recover import recover_lost
+from mainspring.store.submit import Known, submit
 
 from .ledger import Ledger
 
@@ -184,6 +186,27 @@ async def test_a_definition_of_a_later_release_is_left_to_its_nodes(ledger: Ledg
         await ledger.fire()
 
     assert await ledger.value("SELECT state FROM job_cursors WHERE job_id = $1", newer) == "active"
+
+
+@pytest.mark.parametrize("overlap", [Overlaps.ALLOW, Overlaps.SKIP])
+async def test_a_run_of_the_last_year_may_have_the_longest_deadline(ledger: Ledger, overlap: Overlaps) -> None:
+    far = datetime(9980, 12, 31, tzinfo=UTC)
+    job = Job(
+        name="far",
+        task="noop",
+        schedule=Schedule(specs=(Cron("0 0 1 1 *"),)),
+        deadline=timedelta(days=3650),
+        overlap=Overlap(policy=overlap),
+    )
+    (job_id,) = await ledger.given_jobs(**{name: getattr(job, name) for name in ("schedule", "deadline", "overlap")})
+    known = Known(job_id, 1, job)
+
+    for wanted in ([Request(due_at=far).checked()], [Request(due_at=far, key="k").checked()] * 2):
+        assert await submit(ledger.db, ledger.env, known, wanted) is not None
+
+    assert await ledger.value("SELECT max(expires_at) FROM runs") == far + timedelta(days=3650)
+    with pytest.raises(InvalidRequest, match="from 1970 to 9980"):
+        Request(due_at=far.replace(year=9981)).checked()
 
 
 async def test_a_pace_that_ends_beyond_all_bounds_is_refused(ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ from mainspring.domain.ids import JobId, Kind
 from mainspring.domain.job import Job, JobState, check_name, check_priority
 from mainspring.domain.run import DeadReason, State
 
+_LAST_YEAR: Final = 9980  # so that every deadline after it is on the calendar
 LONGEST_DELAY: Final = timedelta(days=3650)
 
 
@@ -35,8 +36,8 @@ class Request(NamedTuple):
                 check_name(value, field)
         if self.priority is not None:
             check_priority(self.priority)
-        if self.due_at is not None and (self.due_at.tzinfo is None or not 1970 <= self.due_at.year <= 9998):
-            allowed = "use an aware datetime from 1970 to 9998"
+        if self.due_at is not None and (self.due_at.tzinfo is None or not 1970 <= self.due_at.year <= _LAST_YEAR):
+            allowed = f"use an aware datetime from 1970 to {_LAST_YEAR}"
             raise InvalidRequest(f"{self.due_at} is no instant", field="at", value=str(self.due_at), allowed=allowed)
         if self.delay is not None and not timedelta(0) <= self.delay <= LONGEST_DELAY:
             allowed = f"use 0 to {LONGEST_DELAY.days} days"

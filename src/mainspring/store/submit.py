@@ -18,6 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from mainspring.domain.asking import Request
+from mainspring.domain.durations import later
 from mainspring.domain.errors import NotFound
 from mainspring.domain.ids import JobId, Kind, RunId, run_id
 from mainspring.domain.job import AGEING, Job
@@ -156,7 +157,7 @@ def _copied_rows(
         ids.append(run)
         ready_at = due_at or (now if delay is None else now + delay)
         rank = ready_at - (lead if priority is None else priority * AGEING)
-        expires_at = None if expires_in is None else ready_at + expires_in
+        expires_at = None if expires_in is None else later(ready_at, expires_in)
         times = (ready_at, now, ready_at, rank, expires_at)
         yield (run, job_id, tenant, version, "manual", *times, pool or job.pool, task, "queued", payload)
 
@@ -209,7 +210,7 @@ async def write_runs(tx: Connection, known: Known, planned: Sequence[Planned], n
     rows = []
     for one in planned:
         rank, expires_in = max(one.ready_at, now) - one.lead, _expires_in(job)
-        expires_at = None if expires_in is None else one.ready_at + expires_in
+        expires_at = None if expires_in is None else later(one.ready_at, expires_in)
         lane = job.overlap.exclusive and not busy
         times = (one.slot, one.ready_at, rank, expires_at)
         rows.append((one.id, one.kind.value, *times, one.pool or job.pool, busy, lane, one.payload))
