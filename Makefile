@@ -46,13 +46,13 @@ bench-core: .venv/.bench ## fires/s, jobs/s, herd, lag, bytes: ours, PgQueuer, P
 bench-worker: .venv/.bench ## ms per run in each mode, HTTP runs/s, pickup, submits/s (about three minutes)
 	$(BIN)/python bench/worker.py
 
-bench-api: .venv/.bench ## p99 of status reads at 3,000/s and creates at 1,000/s beside 500 fires/s: ours, Starlette (about seven minutes)
+bench-api: .venv/.bench ## p99 of status reads at 3,000/s and creates at 1,000/s beside 500 fires/s: ours, Starlette (about eleven minutes)
 	$(BIN)/python bench/api.py
 
 bench-cron: .venv/.bench ## next()/s and DST score: ours, croniter, cronsim, APScheduler
 	$(BIN)/python bench/cron.py
 
-fuzz: .venv/.dev ## 100,000 generated requests to a real server: no 5xx, nothing undescribed (about 25 minutes on two cores)
+fuzz: .venv/.dev ## 100,000 generated requests to a real server: no 5xx, nothing undescribed (about 20 minutes on two cores)
 	$(BIN)/python tools/fuzz.py --requests 100000
 
 docs: .venv/.docs ## build the documentation site into site/
