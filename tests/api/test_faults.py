@@ -22,7 +22,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from mainspring.api import events
+from mainspring.api import events, metrics
 from mainspring.api.build import open_api
 from mainspring.api.connection import Limits
 from mainspring.api.server import Server, ServerConfig, bound
@@ -160,6 +160,21 @@ async def test_without_a_database_every_route_says_so_and_all_goes_on_when_it_is
         assert not served.tracebacks
         served.send(signal.SIGTERM)
         assert await served.ends() == 0
+
+
+async def test_the_metrics_say_that_the_database_hangs_while_it_does(
+    postgres: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_ANSWER_WITHIN", 0.5)
+    async with open_ledger(postgres.dsn) as db:
+        measured = metrics.Metrics(db)
+        assert b"mainspring_database_up 1.0" in await measured.text()
+        postgres.freeze()
+        try:
+            async with asyncio.timeout(SOON):
+                assert b"mainspring_database_up 0.0" in await measured.text()
+        finally:
+            postgres.thaw()
 
 
 async def answers(served: Served, method: str, path: str, body: Any, *statuses: int) -> bool:
